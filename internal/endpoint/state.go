@@ -1,0 +1,180 @@
+package endpoint
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// State is the fold of all live slices of one Key: what the cluster says of the service. No slices is a legal
+// State: a known, empty service.
+//
+// Invariants:
+//
+//	T1: Key is valid; every slice is valid and of this Key; Slices are sorted by name, names unique.
+//	T2: Gone is sorted by name, unique, versioned, names no live slice, and holds only versions after Floor.
+type State struct {
+	Key    Key
+	Slices []Slice
+	Gone   []Ref   // tombstones above the floor, so that a late event of a deleted slice does not bring it back
+	Floor  Version // the State is complete as of this version of its cluster
+}
+
+// Valid returns an error that names the first invariant that s breaks.
+func (s State) Valid() error {
+	if err := s.Key.Valid(); err != nil {
+		return err
+	}
+	for i, sl := range s.Slices {
+		if sl.Key != s.Key {
+			return fmt.Errorf("state of %s holds a slice of %s", s.Key, sl.Key)
+		}
+		if err := sl.Valid(); err != nil {
+			return fmt.Errorf("state of %s: %w", s.Key, err)
+		}
+		if i > 0 && s.Slices[i-1].Name >= sl.Name {
+			return fmt.Errorf("state of %s: slice %s is out of order or twice", s.Key, sl.Name)
+		}
+	}
+	if err := validRefs(s.Gone); err != nil {
+		return fmt.Errorf("state of %s: tombstones: %w", s.Key, err)
+	}
+	for _, g := range s.Gone {
+		if _, live := s.find(g.Name); live {
+			return fmt.Errorf("state of %s: slice %s is live and gone", s.Key, g.Name)
+		}
+		if !g.Version.After(s.Floor) {
+			return fmt.Errorf("state of %s: tombstone of %s at %s is not above the floor %s", s.Key, g.Name, g.Version, s.Floor)
+		}
+	}
+	return nil
+}
+
+// SameSlices reports whether s and o hold the same live slices (name, Version, content): what decides whether a
+// State is written, and what assignments are made of. Floors and tombstones do not count.
+func (s State) SameSlices(o State) bool {
+	return slices.EqualFunc(s.Slices, o.Slices, func(a, b Slice) bool {
+		return a.Name == b.Name && a.Version == b.Version && a.Translator == b.Translator && a.SameContent(b)
+	})
+}
+
+// SameContent reports whether a and b say the same, whatever their versions.
+func (s Slice) SameContent(o Slice) bool {
+	return s.UID == o.UID && s.TerminatingPolicy == o.TerminatingPolicy && s.FailoverPolicy == o.FailoverPolicy &&
+		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
+}
+
+// find gives the live slice of that name.
+func (s State) find(name string) (Slice, bool) {
+	i, ok := slices.BinarySearchFunc(s.Slices, name, func(sl Slice, n string) int { return strings.Compare(sl.Name, n) })
+	if !ok {
+		return Slice{}, false
+	}
+	return s.Slices[i], true
+}
+
+// entry is one side of a join: a live slice, a tombstone, or nothing (zero version).
+type entry struct {
+	live  *Slice
+	gone  *Ref
+	floor Version // of the side that the entry comes from
+}
+
+func (e entry) version() Version {
+	switch {
+	case e.live != nil:
+		return e.live.Version
+	case e.gone != nil:
+		return e.gone.Version
+	default:
+		return Version{}
+	}
+}
+
+func (e entry) translator() uint32 {
+	switch {
+	case e.live != nil:
+		return e.live.Translator
+	case e.gone != nil:
+		return e.gone.Translator
+	default:
+		return 0
+	}
+}
+
+// join is the rule of one slice: if one side is live, the other is not, and the other is complete as of the live
+// version, the slice is gone; at equal versions the newer translator, then the larger content; else the higher version.
+func join(x, y entry) entry {
+	if x.live != nil && y.live == nil && !x.version().After(y.floor) {
+		return y
+	}
+	if y.live != nil && x.live == nil && !y.version().After(x.floor) {
+		return x
+	}
+	if c := x.version().Compare(y.version()); c != 0 {
+		return pick(c, x, y)
+	}
+	if c := cmp.Compare(x.translator(), y.translator()); c != 0 {
+		return pick(c, x, y)
+	}
+	if x.live != nil && y.live != nil && !x.live.SameContent(*y.live) {
+		return pick(bytes.Compare(x.live.Content(), y.live.Content()), x, y)
+	}
+	if x.live == nil && y.live != nil {
+		return y
+	}
+	return x
+}
+
+func pick(c int, x, y entry) entry {
+	if c < 0 {
+		return y
+	}
+	return x
+}
+
+// Join gives what two views of one Key know together. It is commutative, associative and idempotent on views of one
+// history; the floor of the result is the higher one, and tombstones that it covers vanish.
+func (s State) Join(o State) State {
+	out := State{Key: s.Key, Floor: s.Floor}
+	if o.Floor.After(s.Floor) {
+		out.Floor = o.Floor
+	}
+	for _, name := range s.names(o) {
+		switch e := join(s.entry(name), o.entry(name)); {
+		case e.live != nil:
+			out.Slices = append(out.Slices, *e.live)
+		case e.gone != nil && e.gone.Version.After(out.Floor):
+			out.Gone = append(out.Gone, *e.gone)
+		}
+	}
+	return out
+}
+
+// entry gives what s says of the slice of that name.
+func (s State) entry(name string) entry {
+	e := entry{floor: s.Floor}
+	if sl, ok := s.find(name); ok {
+		e.live = &sl
+	} else if i, ok := slices.BinarySearchFunc(s.Gone, Ref{Name: name}, compareRefs); ok {
+		e.gone = &s.Gone[i]
+	}
+	return e
+}
+
+// names lists every slice that either side knows, sorted.
+func (s State) names(o State) []string {
+	names := make([]string, 0, len(s.Slices)+len(s.Gone)+4)
+	for _, st := range [...]State{s, o} {
+		for i := range st.Slices {
+			names = append(names, st.Slices[i].Name)
+		}
+		for _, g := range st.Gone {
+			names = append(names, g.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
