@@ -1,0 +1,265 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// Files is a ControlPlane that rolls pods as a Deployment does and writes EndpointSlice manifests into a folder.
+type Files struct {
+	kubelet *kubelet
+	dir     string
+	// commands are run, one after the other, by the goroutine that owns the deployment.
+	commands chan func(*deployment)
+	ended    chan struct{} // Closed when that goroutine has ended.
+}
+
+// deployment is a Workload's state; the goroutine of Files.run owns it.
+type deployment struct {
+	files    *Files
+	workload Workload
+	version  int // Of the template.
+	created  int // Pods so far.
+	used     int // Slices so far.
+	pods     map[string]*filePod
+	slices   []discoveryv1.EndpointSlice // As last written; replaced, never changed.
+	waiting  []chan error                // Told when the rollout is over or failed.
+}
+
+// filePod is a pod of a deployment.
+type filePod struct {
+	slicePod
+	number, version int
+	handle          *pod
+}
+
+// NewFiles makes the control plane with its folder of manifests and applies the Workload. cluster is the name that slicecast is
+// to know it by.
+func NewFiles(ctx context.Context, sb *Sandbox, cluster string, w Workload) (*Files, error) {
+	f := &Files{
+		kubelet: newKubelet(sb, cluster), dir: filepath.Join(sb.dir, "slices"),
+		commands: make(chan func(*deployment)), ended: make(chan struct{}),
+	}
+	if err := os.MkdirAll(f.dir, 0o755); err != nil {
+		return nil, err
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	go f.run(running)
+	sb.onClose(func() error {
+		stop()
+		<-f.ended
+		f.kubelet.wait()
+		return nil
+	})
+	return f, f.Apply(ctx, w)
+}
+
+// Source is the folder of manifests.
+func (f *Files) Source() string { return "dir:" + f.dir }
+
+// Pods tells what happened to each pod so far, oldest first.
+func (f *Files) Pods() []PodRecord { return f.kubelet.pods() }
+
+// Slices are the manifests as last written.
+func (f *Files) Slices(ctx context.Context) ([]discoveryv1.EndpointSlice, error) {
+	answer := make(chan []discoveryv1.EndpointSlice, 1)
+	f.do(func(d *deployment) { answer <- d.slices })
+	select {
+	case s := <-answer:
+		return s, nil
+	case <-f.ended:
+		return nil, errEnded
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Apply is Deployer's.
+func (f *Files) Apply(ctx context.Context, w Workload) error {
+	w = w.withDefaults()
+	err := f.change(ctx, w.Template.ReadyAfter < 0, func(d *deployment) {
+		if changed := !equality.Semantic.DeepEqual(d.workload.Template, w.Template); changed {
+			d.version++
+		}
+		d.workload = w
+	})
+	if err != nil {
+		return fmt.Errorf("apply %s: %w", w.Name, err)
+	}
+	return nil
+}
+
+// RolloutRestart is Deployer's.
+func (f *Files) RolloutRestart(ctx context.Context) error {
+	if err := f.change(ctx, false, func(d *deployment) { d.version++ }); err != nil {
+		return fmt.Errorf("rollout restart: %w", err)
+	}
+	return nil
+}
+
+// change makes a change and waits until its rollout is over, unless it cannot end.
+func (f *Files) change(ctx context.Context, neverReady bool, do func(*deployment)) error {
+	done := make(chan error, 1)
+	f.do(func(d *deployment) {
+		do(d)
+		d.waiting = append(d.waiting, done)
+	})
+	if neverReady {
+		return ErrNeverReady
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-f.ended:
+		return errEnded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var errEnded = fmt.Errorf("the control plane has ended: %w", os.ErrClosed)
+
+func (f *Files) do(command func(*deployment)) {
+	select {
+	case f.commands <- command:
+	case <-f.ended:
+	}
+}
+
+func (f *Files) run(ctx context.Context) {
+	defer close(f.ended)
+	d := &deployment{files: f, pods: make(map[string]*filePod)}
+	for {
+		select {
+		case command := <-f.commands:
+			command(d)
+		case <-ctx.Done():
+			return
+		}
+		err := d.reconcile(ctx)
+		if err != nil {
+			f.kubelet.sb.log.Error("manifests not written", "err", err)
+		}
+		if err != nil || d.settled() {
+			for _, w := range d.waiting {
+				w <- err
+			}
+			d.waiting = nil
+		}
+	}
+}
+
+// reconcile does what plan says and writes the slices that changed.
+func (d *deployment) reconcile(ctx context.Context) error {
+	create, remove := plan(d.workload, d.states())
+	now := time.Now()
+	for _, name := range remove {
+		p := d.pods[name]
+		p.terminating = true
+		p.handle.delete(now) // As in a cluster, the kubelet does not wait for the slices.
+	}
+	for range create {
+		d.create(ctx)
+	}
+	return d.write(now)
+}
+
+func (d *deployment) states() []podState {
+	var all []podState
+	for _, p := range d.pods {
+		all = append(all, podState{
+			name: p.name, number: p.number, current: p.version == d.version, ready: p.ready, terminating: p.terminating,
+		})
+	}
+	slices.SortFunc(all, func(a, b podState) int { return a.number - b.number })
+	return all
+}
+
+func (d *deployment) create(ctx context.Context) {
+	d.created++
+	name := fmt.Sprintf("%s-%d-%d", d.workload.Name, d.version, d.created)
+	uid := string(uuid.NewUUID())
+	p := &filePod{
+		slicePod: slicePod{name: name, uid: uid}, number: d.created, version: d.version,
+	}
+	d.pods[name] = p
+	spec := podSpec{namespace: d.workload.Namespace, name: name, uid: uid, template: d.workload.Template}
+	p.handle = d.files.kubelet.start(ctx, spec, &filePodEvents{files: d.files, pod: p})
+}
+
+// settled says that the pods are those that the workload asks for.
+func (d *deployment) settled() bool {
+	if len(d.pods) != d.workload.Replicas {
+		return false
+	}
+	for _, p := range d.pods {
+		if p.version != d.version || p.terminating || !p.ready {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *deployment) write(now time.Time) error {
+	if d.workload.Name == "" {
+		return nil
+	}
+	var pods []slicePod
+	for _, p := range d.pods {
+		if p.ip.IsValid() {
+			pods = append(pods, p.slicePod)
+		}
+	}
+	next := slicesOf(d.workload, pods, d.used, now)
+	for i := range next {
+		if i < len(d.slices) && equality.Semantic.DeepEqual(d.slices[i].Endpoints, next[i].Endpoints) {
+			next[i] = d.slices[i]
+			continue
+		}
+		if err := writeManifest(d.files.dir, next[i]); err != nil {
+			return err
+		}
+	}
+	d.slices = next
+	return nil
+}
+
+// place gives a pod its slice: the first with room.
+func (d *deployment) place(p *filePod) {
+	sizes := make(map[int]int)
+	for _, o := range d.pods {
+		if o != p && o.ip.IsValid() {
+			sizes[o.slice]++
+		}
+	}
+	for p.slice = 0; sizes[p.slice] >= maxEndpointsPerSlice; p.slice++ {
+	}
+	d.used = max(d.used, p.slice+1)
+}
+
+// filePodEvents carries what the kubelet tells of a pod to the goroutine that owns the deployment.
+type filePodEvents struct {
+	files *Files
+	pod   *filePod
+}
+
+func (e *filePodEvents) podAddressed(ip netip.Addr) {
+	e.files.do(func(d *deployment) { e.pod.ip = ip; d.place(e.pod) })
+}
+
+func (e *filePodEvents) podReady() {
+	e.files.do(func(*deployment) { e.pod.ready = true })
+}
+
+func (e *filePodEvents) podStopped() {
+	e.files.do(func(d *deployment) { delete(d.pods, e.pod.name) })
+}
