@@ -2,6 +2,7 @@ package xdsserver
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/slicecast/slicecast/internal/endpoint"
@@ -10,16 +11,19 @@ import (
 // Holder is a stream that may still hold an address: by what it last acknowledged, by what was sent and is not yet
 // acknowledged, or by what is queued for it.
 type Holder struct {
+	Stream   string    // names the stream within this replica
 	Node     string    // node id that the client gave, "" before its first request
 	Address  string    // peer address of the connection, host:port
 	Since    time.Time // when the stream was opened
+	Silent   time.Time // since when its oldest unacknowledged response is out; zero when there is none
 	Draining bool      // it holds the address as DRAINING only
-	Unacked  bool      // it has acknowledged nothing yet, or holds versions that nobody knows: it may hold everything
+	Unacked  bool      // it has acknowledged no assignment yet: it may hold everything
 }
 
 // Orphan is a stream that has ended and whose proxy may still hold an address. It is forgotten when the same node and
 // peer host has acknowledged all it wanted on another stream of this replica, or after the time in which a proxy is lost.
 type Orphan struct {
+	Stream  string // names the ended stream within this replica
 	Node    string
 	Address string    // peer address of the ended connection, host:port
 	Ended   time.Time // when the stream ended
@@ -32,7 +36,8 @@ type PodSlice struct {
 	Slice    string
 	Version  endpoint.Version
 	Endpoint endpoint.Endpoint // as that slice has it
-	Ports    []endpoint.Port   // shared, not to be changed
+	Ports    []endpoint.Port   // of the slice; shared, not to be changed
+	Used     bool              // some assignment, for a View of any cluster, would choose it
 }
 
 // PodView is what the memory says of one pod.
@@ -63,13 +68,13 @@ func (h *Hub) Look(see func(Sight)) {
 
 // Holders gives the streams that may hold any of addrs, sorted by node and address.
 func (h *Hub) Holders(addrs []netip.AddrPort) (held []Holder) {
-	h.Look(func(s Sight) { held = s.Holders(addrs) })
+	h.Look(func(s Sight) { held = s.Holders(func(a netip.AddrPort) bool { return slices.Contains(addrs, a) }) })
 	return held
 }
 
 // Orphans gives the ended streams whose proxies may hold any of addrs, sorted by node and address.
 func (h *Hub) Orphans(addrs []netip.AddrPort) (lost []Orphan) {
-	h.Look(func(s Sight) { lost = s.Orphans(addrs) })
+	h.Look(func(s Sight) { lost = s.Orphans(func(a netip.AddrPort) bool { return slices.Contains(addrs, a) }) })
 	return lost
 }
 
@@ -115,7 +120,7 @@ func (s Sight) Promise(cluster, uid string) { s.store.promise(cluster, uid) }
 // Release is Store.Release.
 func (s Sight) Release(cluster, uid string) { s.store.release(cluster, uid) }
 
-// Version gives the version of a live slice in the memory, the zero Version when it is not live.
+// Version gives the version of a slice in the memory, live or gone; the zero Version when the memory does not know it.
 func (s Sight) Version(key endpoint.Key, slice string) endpoint.Version {
 	return s.store.version(key, slice)
 }
@@ -126,8 +131,8 @@ func (s Sight) Floor(cluster string) endpoint.Version { return s.store.floor(clu
 // Clusters lists the clusters that the bus knows, sorted.
 func (s Sight) Clusters() []string { return s.store.clusterNames() }
 
-// Holders is Hub.Holders.
-func (s Sight) Holders(addrs []netip.AddrPort) []Holder { return s.hub.holders(addrs) }
+// Holders gives the streams that may hold an address that match tells, sorted by node, address and stream.
+func (s Sight) Holders(match func(netip.AddrPort) bool) []Holder { return s.hub.holders(match) }
 
-// Orphans is Hub.Orphans.
-func (s Sight) Orphans(addrs []netip.AddrPort) []Orphan { return s.hub.orphansOf(addrs) }
+// Orphans gives the ended streams whose proxies may hold an address that match tells, sorted likewise.
+func (s Sight) Orphans(match func(netip.AddrPort) bool) []Orphan { return s.hub.orphansOf(match) }

@@ -13,5 +13,5 @@ type Hub struct {
 	watched bool
 }
 
-func (h *Hub) holders([]netip.AddrPort) []Holder   { return nil }
-func (h *Hub) orphansOf([]netip.AddrPort) []Orphan { return nil }
+func (h *Hub) holders(func(netip.AddrPort) bool) []Holder   { return nil }
+func (h *Hub) orphansOf(func(netip.AddrPort) bool) []Orphan { return nil }
