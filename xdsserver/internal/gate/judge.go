@@ -111,23 +111,20 @@ func (j *judge) seen(s Sighting, now time.Time) verdict {
 	since(&j.ready, !leaving, now)
 	since(&j.always, leaving && usedReady, now)
 	since(&j.fallback, leaving && used && !usedReady, now)
-	switch {
-	case !leaving:
+	if !leaving {
 		return j.staying(s, now)
+	}
+	for _, p := range s.Places {
+		if at := (place{p.Key, p.Slice}); p.Version.After(j.evidence[at]) {
+			j.evidence[at] = p.Version
+		}
+	}
+	switch {
 	case usedReady:
 		return j.stillReady(s, now)
 	case used:
-		wait := j.cfg.FallbackWait
-		if j.req.FallbackWait != 0 {
-			wait = time.Duration(j.req.FallbackWait)
-		}
-		return until(LastEndpoint, LastEndpoint, j.fallback.Add(max(wait, 0)), now)
-	}
-	for _, p := range s.Places {
-		at := place{p.Key, p.Slice}
-		if p.Version.After(j.evidence[at]) {
-			j.evidence[at] = p.Version
-		}
+		wait := cmp.Or(time.Duration(j.req.FallbackWait), j.cfg.FallbackWait)
+		return until(LastEndpoint, j.fallback.Add(max(wait, 0)), now)
 	}
 	return verdict{seen: true, reason: Acknowledged}
 }
@@ -169,11 +166,12 @@ func (j *judge) stillReady(s Sighting, now time.Time) verdict {
 			return verdict{reason: Unknown}
 		}
 	}
-	return until(AlwaysReady, AlwaysReady, j.always.Add(j.cfg.LeavingWithin), now)
+	return until(AlwaysReady, j.always.Add(j.cfg.LeavingWithin), now)
 }
 
 // blocking gives those of holders that must be waited for, and when the next of them stops to block by time alone.
 func (j *judge) blocking(holders []Holder, now time.Time) (block []Holder, wake time.Time) {
+	j.draining = false
 	for _, h := range holders {
 		j.proxies[h.Stream] = Proxy{h.Node, h.Address, j.cfg.Name, h.Since, !h.Ended.IsZero()}
 		end, bounded := j.blocksUntil(h)
@@ -268,12 +266,12 @@ func since(clock *time.Time, runs bool, now time.Time) {
 	}
 }
 
-// until is final from end on, and stands with reason before until the time is up.
-func until(before, final Reason, end, now time.Time) verdict {
+// until is final from end on; before, it stands only if the time is up.
+func until(r Reason, end, now time.Time) verdict {
 	if now.Before(end) {
-		return verdict{reason: before, wake: end}
+		return verdict{reason: r, wake: end}
 	}
-	return verdict{done: true, reason: final}
+	return verdict{done: true, reason: r}
 }
 
 // earlier gives the earlier of two times, of which zero is none.
