@@ -27,9 +27,11 @@ type Files struct {
 type deployment struct {
 	files    *Files
 	workload Workload
-	version  int // Of the template.
-	created  int // Pods so far.
-	used     int // Slices so far.
+	restarts int
+	versions []string // Each template that ever was, with the restarts: an earlier one that returns keeps its pods.
+	version  int      // The wanted one: index into versions.
+	created  int      // Pods so far.
+	used     int      // Slices so far.
 	pods     map[string]*filePod
 	slices   []discoveryv1.EndpointSlice // As last written; replaced, never changed.
 	waiting  []chan error                // Told when the rollout is over or failed.
@@ -86,12 +88,7 @@ func (f *Files) Slices(ctx context.Context) ([]discoveryv1.EndpointSlice, error)
 // Apply is Deployer's.
 func (f *Files) Apply(ctx context.Context, w Workload) error {
 	w = w.withDefaults()
-	err := f.change(ctx, w.Template.ReadyAfter < 0, func(d *deployment) {
-		if changed := !equality.Semantic.DeepEqual(d.workload.Template, w.Template); changed {
-			d.version++
-		}
-		d.workload = w
-	})
+	err := f.change(ctx, w.Template.ReadyAfter < 0, func(d *deployment) { d.workload = w })
 	if err != nil {
 		return fmt.Errorf("apply %s: %w", w.Name, err)
 	}
@@ -100,7 +97,7 @@ func (f *Files) Apply(ctx context.Context, w Workload) error {
 
 // RolloutRestart is Deployer's.
 func (f *Files) RolloutRestart(ctx context.Context) error {
-	if err := f.change(ctx, false, func(d *deployment) { d.version++ }); err != nil {
+	if err := f.change(ctx, false, func(d *deployment) { d.restarts++ }); err != nil {
 		return fmt.Errorf("rollout restart: %w", err)
 	}
 	return nil
@@ -160,6 +157,12 @@ func (f *Files) run(ctx context.Context) {
 
 // reconcile does what plan says and writes the slices that changed.
 func (d *deployment) reconcile(ctx context.Context) error {
+	if d.workload.Name == "" {
+		return nil // Nothing was applied yet.
+	}
+	if err := d.setVersion(); err != nil {
+		return err
+	}
 	create, remove := plan(d.workload, d.states())
 	now := time.Now()
 	for _, name := range remove {
@@ -171,6 +174,19 @@ func (d *deployment) reconcile(ctx context.Context) error {
 		d.create(ctx)
 	}
 	return d.write(now)
+}
+
+func (d *deployment) setVersion() error {
+	text, err := d.workload.Template.encode()
+	if err != nil {
+		return err
+	}
+	text = fmt.Sprintf("%d %s", d.restarts, text)
+	if d.version = slices.Index(d.versions, text); d.version < 0 {
+		d.version = len(d.versions)
+		d.versions = append(d.versions, text)
+	}
+	return nil
 }
 
 func (d *deployment) states() []podState {
@@ -210,9 +226,6 @@ func (d *deployment) settled() bool {
 }
 
 func (d *deployment) write(now time.Time) error {
-	if d.workload.Name == "" {
-		return nil
-	}
 	var pods []slicePod
 	for _, p := range d.pods {
 		if p.ip.IsValid() {
