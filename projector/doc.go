@@ -1,0 +1,26 @@
+// Package projector folds the events of each service into its State.
+//
+//	EVENTS --notices--> machine (one per cluster, pure) --writes--> STATE
+//	                    ^                                             |
+//	                    +----------------- notices -------------------+
+//
+// Guarantees:
+//
+//   - A State is a pure function of the newest event of each slice (Fold): neither order, repetition nor batching
+//     of events matters, so any number of projectors may run, all of them hot, and they write equal States.
+//   - A service shrinks by positive evidence only: an event, a tombstone, or a view that a checkpoint has proved
+//     complete. Neither a lost bus nor a snapshot that has ended is evidence. What was learned survives sessions.
+//   - Nothing is written for a cluster before its view has agreed with a checkpoint for the first time.
+//   - An endpoint that moves between two slices of a service is in every State, whichever slice is heard of first.
+//   - Every write is a compare-and-set with what this projector knows of the Key, and a lost one is joined with what
+//     won: what another projector knew is never overwritten.
+//   - A service whose last slice is gone keeps an empty State: a known, empty service. A State is never removed.
+//
+// Backpressure: changes of a Key coalesce. While a write of a Key is on its way or waits for its next try, newer
+// events only change what the next write says; the newest state wins and none is lost. At most Config.Parallel writes
+// are on their way. The followers of both streams wait for the goroutine that owns the machines, which waits for
+// nothing.
+//
+// It does not know what a proxy sees of a State (package xdsserver), what a message looks like (package bus), or
+// what the clock says: time delays a write and spaces checkpoints, it never decides what a State is.
+package projector

@@ -1,0 +1,182 @@
+// Pure: values in, values out.
+
+package projector
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/slicecast/slicecast/internal/endpoint"
+)
+
+// status says where a service stands between its memory and the STATE view.
+type status uint8
+
+const (
+	fresh   status = iota // changed since it was last looked at, or never looked at
+	settled               // memory and STATE hold the same live slices: a higher floor changes nothing
+	behind                // STATE knows more than memory does, and nothing is to write: a higher floor may change that
+	open                  // a peer of some event has not been seen yet
+	writing               // a write is on its way
+	statuses
+)
+
+// service is what a machine knows of one Key.
+type service struct {
+	key    endpoint.Key
+	slots  map[string]*slot // by slice name; never an empty slot
+	seq    uint64           // of the message of the STATE view; 0 when it holds none
+	stored endpoint.State   // that message; an empty State when there is none
+	status status
+	queued bool      // in the machine's queue
+	cause  time.Time // when the bus stored the oldest live event that is in no write yet; zero when there is none
+}
+
+// slot is what is known of one slice: in the memory, which survives sessions, and in the view of this session.
+type slot struct {
+	live  *endpoint.Slice // memory: live, or
+	gone  *endpoint.Ref   // gone, or neither
+	peers []endpoint.Ref  // of the event that memory has; those above the floor only
+	view  *endpoint.Event // last message of this session; nil when there was none, or a tombstone up to the floor
+}
+
+func newService(key endpoint.Key) *service {
+	return &service{key: key, slots: map[string]*slot{}, stored: endpoint.State{Key: key}}
+}
+
+// learn applies an event to memory, whose floor is given, and reports whether memory has changed: something older than
+// memory, or live up to the floor where memory holds nothing live, is stale and changes nothing.
+func (s *service) learn(e *endpoint.Event, floor endpoint.Version) bool {
+	sl, known := s.slots[e.Slice.Name]
+	if !known {
+		sl = &slot{}
+		s.slots[e.Slice.Name] = sl
+	}
+	sl.view = e
+	return sl.join(s.key, floor, told(e), e.Peers)
+}
+
+// match joins memory, complete as of floor, with the view, complete as of c, and reports whether memory has changed,
+// and whether it is calm: there is nothing that the next match could change.
+func (s *service) match(floor, c endpoint.Version) (changed, calm bool) {
+	after := floor
+	if c.After(floor) {
+		after = c
+	}
+	calm = true
+	for name, sl := range s.slots {
+		view, peers := endpoint.State{Key: s.key}, []endpoint.Ref(nil)
+		if sl.view != nil {
+			view, peers = told(sl.view), sl.view.Peers
+		}
+		view.Floor = c
+		changed = sl.join(s.key, floor, view, peers) || changed
+		sl.peers = above(after, sl.peers)
+		if sl.view != nil && sl.view.Gone && !sl.view.Slice.Version.After(after) {
+			sl.view = nil
+		}
+		if sl.live == nil && sl.gone == nil && sl.view == nil {
+			delete(s.slots, name)
+			continue
+		}
+		same := sl.live != nil && sl.view != nil && !sl.view.Gone && sl.view.Slice.Version == sl.live.Version
+		calm = calm && same && len(sl.peers) == 0
+	}
+	return changed, calm
+}
+
+// join joins the slot's memory, complete as of floor, with another view of the slice, and takes that view's peers
+// if it is the newer one. It reports whether there is news in memory; that a tombstone has vanished is none.
+func (sl *slot) join(key endpoint.Key, floor endpoint.Version, other endpoint.State, peers []endpoint.Ref) bool {
+	mine := endpoint.State{Key: key, Floor: floor}
+	if sl.live != nil {
+		mine.Slices = []endpoint.Slice{*sl.live}
+	}
+	if sl.gone != nil {
+		mine.Gone = []endpoint.Ref{*sl.gone}
+	}
+	joined := mine.Join(other)
+	before := sl.version()
+	changed := !joined.SameSlices(mine)
+	sl.live, sl.gone = nil, nil
+	if len(joined.Slices) > 0 {
+		sl.live = &joined.Slices[0]
+	}
+	if len(joined.Gone) > 0 {
+		sl.gone = &joined.Gone[0]
+	}
+	switch v := sl.version(); {
+	case v.IsZero():
+		sl.peers = nil
+	case v != before || changed:
+		sl.peers, changed = above(joined.Floor, peers), true
+	}
+	return changed
+}
+
+// version is that of the memory's entry, zero when it has none.
+func (sl *slot) version() endpoint.Version {
+	switch {
+	case sl.live != nil:
+		return sl.live.Version
+	case sl.gone != nil:
+		return sl.gone.Version
+	default:
+		return endpoint.Version{}
+	}
+}
+
+// above gives the refs after the floor.
+func above(floor endpoint.Version, refs []endpoint.Ref) []endpoint.Ref {
+	if !slices.ContainsFunc(refs, func(r endpoint.Ref) bool { return !r.Version.After(floor) }) {
+		return refs
+	}
+	var kept []endpoint.Ref
+	for _, r := range refs {
+		if r.Version.After(floor) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// closed reports whether memory is as new as every peer that its events name, so that an endpoint which moves between
+// two slices is in the fold at every moment.
+func (s *service) closed(floor endpoint.Version) bool {
+	for _, sl := range s.slots {
+		for _, p := range sl.peers {
+			if !p.Version.After(floor) {
+				continue
+			}
+			if peer, known := s.slots[p.Name]; !known || p.Version.After(peer.version()) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// fold gives the State of memory.
+func (s *service) fold(floor endpoint.Version) endpoint.State {
+	st := endpoint.State{Key: s.key, Floor: floor}
+	for _, name := range slices.Sorted(maps.Keys(s.slots)) {
+		switch sl := s.slots[name]; {
+		case sl.live != nil:
+			st.Slices = append(st.Slices, *sl.live)
+		case sl.gone != nil && sl.gone.Version.After(floor):
+			st.Gone = append(st.Gone, *sl.gone)
+		}
+	}
+	return st
+}
+
+// forget empties the view, as the opening of a session does.
+func (s *service) forget() {
+	for name, sl := range s.slots {
+		sl.view = nil
+		if sl.live == nil && sl.gone == nil {
+			delete(s.slots, name)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+// Pure: values in, values out.
+
+package projector
+
+import (
+	"github.com/slicecast/slicecast/internal/endpoint/ledger"
+)
+
+// disagreements is how many checkpoints in a row must disagree before a view is taken for wrong: one may be the fault
+// of its writer.
+const disagreements = 2
+
+// session is one session with a stream, for one cluster: its ledger, and the newest checkpoint.
+type session struct {
+	ledger     *ledger.Ledger
+	checkpoint ledger.Checkpoint
+	seq        uint64 // of the checkpoint's message; 0 when there is none
+	judged     bool   // the checkpoint has been judged
+	disagreed  int    // checkpoints that disagreed since the last one that agreed
+}
+
+func newSession() session { return session{ledger: ledger.New()} }
+
+// note records the parts of a notice that every stream has: its position, checkpoints, and the end of the snapshot.
+func (s *session) note(n ledger.Notice) {
+	switch n.Kind {
+	case ledger.Complete:
+		s.ledger.Complete(n.Seq)
+	case ledger.Certified:
+		s.ledger.Advance(n.Seq)
+		if n.Seq > s.seq {
+			s.checkpoint, s.seq, s.judged = n.Checkpoint, n.Seq, false
+		}
+	case ledger.Recorded, ledger.Changed:
+		s.ledger.Advance(n.Seq)
+	}
+}
+
+// judge says what the ledger says of the newest checkpoint, once per checkpoint; Early at any other time.
+func (s *session) judge() ledger.Verdict {
+	if s.seq == 0 || s.judged {
+		return ledger.Early
+	}
+	v := s.ledger.Judge(s.checkpoint)
+	s.judged = v != ledger.Early
+	switch v {
+	case ledger.Agrees:
+		s.disagreed = 0
+	case ledger.Disagree:
+		s.disagreed++
+	}
+	return v
+}
+
+// lost reports whether the view has been found wrong and a new session is due.
+func (s *session) lost() bool { return s.disagreed >= disagreements }
