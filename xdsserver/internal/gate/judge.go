@@ -3,7 +3,6 @@ package gate
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -104,9 +103,9 @@ func (j *judge) seen(s Sighting, now time.Time) verdict {
 		leaving = leaving || p.Conditions&endpoint.Terminating != 0
 		used = used || p.Used
 		usedReady = usedReady || p.Used && p.Conditions&endpoint.Ready != 0
-		if shared(p, s.Foreign) {
-			return verdict{done: true, reason: SharedAddress}
-		}
+	}
+	if s.Shared {
+		return verdict{done: true, reason: SharedAddress}
 	}
 	since(&j.ready, !leaving, now)
 	since(&j.always, leaving && usedReady, now)
@@ -248,13 +247,6 @@ func compareProxies(a, b Proxy) int {
 func compareServices(a, b Service) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Service, b.Service),
 		strings.Compare(a.Port, b.Port), cmp.Compare(a.Number, b.Number))
-}
-
-// shared reports whether another live pod has one of the ports of p.
-func shared(p Place, foreign []netip.AddrPort) bool {
-	return slices.ContainsFunc(p.Ports, func(port endpoint.Port) bool {
-		return slices.Contains(foreign, netip.AddrPortFrom(p.Addr, port.Number))
-	})
 }
 
 // since starts or stops a clock.

@@ -44,10 +44,10 @@ type Pod struct {
 
 // Sighting is where a cluster's State has a pod.
 type Sighting struct {
-	Current bool             // the replica's reader is in sync with the cluster and hears the bus
-	Floor   endpoint.Version // what the replica knows of the cluster is complete as of this version
-	Places  []Place          // every endpoint of the pod: by its uid, or by address where an endpoint has no uid
-	Foreign []netip.AddrPort // at the pod's addresses, those ports that other live pods of the cluster have
+	Floor   endpoint.Version // what the replica knows of the cluster is complete as of this version; zero before it is
+	Places  []Place          // every endpoint of the pod: by its uid, or by address where an endpoint has no targetRef
+	Shared  bool             // another live pod has one of the pod's addresses with the same port
+	Foreign []netip.AddrPort // what other live pods of the cluster have at the pod's addresses
 }
 
 // Place is one endpoint of a pod in one live slice.

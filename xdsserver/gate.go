@@ -1,0 +1,81 @@
+package xdsserver
+
+import (
+	"github.com/slicecast/slicecast/internal/endpoint"
+	"github.com/slicecast/slicecast/xdsserver/internal/gate"
+)
+
+// Gate is the drain gate of a replica: Drain, its HTTP form Handler and its bus form Query.
+type Gate = gate.Gate
+
+// DrainRequest is the question whether a pod may stop.
+type DrainRequest = gate.Request
+
+// DrainAnswer is what a Gate says of a pod.
+type DrainAnswer = gate.Answer
+
+// GateConfig is what a Gate needs. Replica and Clusters are filled by NewGate.
+type GateConfig = gate.Config
+
+// ErrDrainBusy is returned by Gate.Drain when too many waits are open, in all or for one pod.
+var ErrDrainBusy = gate.ErrBusy
+
+// DrainRequestError is returned by Gate.Drain for a question that has no answer: it names the parameter.
+type DrainRequestError = gate.RequestError
+
+// NewGate gives the drain gate of the replica whose streams hub knows.
+func NewGate(hub *Hub, cfg GateConfig) (*Gate, error) {
+	cfg.Replica = gated{hub}
+	cfg.Clusters = func() (names []string) {
+		hub.Look(func(s Sight) { names = s.Clusters() })
+		return names
+	}
+	return gate.New(cfg)
+}
+
+// gated shows a Hub to the gate in the gate's words.
+type gated struct{ hub *Hub }
+
+func (g gated) Changed() <-chan struct{} { return g.hub.Changed() }
+
+func (g gated) Step(pod gate.Pod, f func(gate.Moment) bool) {
+	g.hub.Look(func(s Sight) {
+		if f(moment{s}) && pod.UID != "" {
+			s.Promise(pod.Cluster, pod.UID)
+		}
+	})
+}
+
+// moment is a Sight in the gate's words.
+type moment struct{ sight Sight }
+
+func (m moment) Version(key endpoint.Key, slice string) endpoint.Version {
+	return m.sight.Version(key, slice)
+}
+
+func (m moment) Sight(pod gate.Pod) gate.Sighting {
+	v := m.sight.Pod(pod.Cluster, pod.UID, pod.Addrs)
+	s := gate.Sighting{Floor: v.Floor, Shared: v.Shared, Places: make([]gate.Place, 0, len(v.Seen))}
+	for _, p := range v.Seen {
+		s.Places = append(s.Places, gate.Place{
+			Key: p.Key, Slice: p.Slice, Version: p.Version, Addr: p.Endpoint.Addr,
+			Ports: p.Ports, Conditions: p.Endpoint.Conditions, Used: p.Used,
+		})
+	}
+	return s
+}
+
+func (m moment) Holders(t gate.Targets) []gate.Holder {
+	held, lost := m.sight.Holders(t.Match), m.sight.Orphans(t.Match)
+	all := make([]gate.Holder, 0, len(held)+len(lost))
+	for _, h := range held {
+		all = append(all, gate.Holder{
+			Stream: h.Stream, Node: h.Node, Address: h.Address, Since: h.Since,
+			Fresh: h.Unacked, Draining: h.Draining, Silent: h.Silent,
+		})
+	}
+	for _, o := range lost {
+		all = append(all, gate.Holder{Stream: o.Stream, Node: o.Node, Address: o.Address, Since: o.Ended, Ended: o.Ended})
+	}
+	return all
+}
