@@ -1,0 +1,173 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	callTimeout   = 5 * time.Second // of one request to the server where the caller's context has no end
+	historyFlight = 1024            // copies for history that may be on their way
+	badKept       = 10_000          // subjects of bad messages that are remembered as logged
+)
+
+// Bus is one connection to the bus with all that is read and written over it. It is safe for use by many goroutines.
+type Bus struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+	codec   *codec
+	link    *link
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	history jetstream.JetStream // its publishes are never waited for
+
+	// mu guards badSeen and streams.
+	mu      sync.Mutex
+	badSeen map[string]bool             // subjects of bad messages already logged
+	streams map[string]jetstream.Stream // handles by name, once seen
+
+	claims sync.WaitGroup // goroutines of claims
+}
+
+// Connect makes the connection. It returns at once: while no server can be reached it is tried for ever, and calls
+// fail with ErrNotConnected. When a server is there, missing streams are made; what is wrong with them is logged, and
+// returned only for an embedded server. Close ends it.
+func Connect(ctx context.Context, cfg Config) (*Bus, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	b := &Bus{
+		cfg: cfg, log: cfg.Log, link: newLink(),
+		badSeen: map[string]bool{}, streams: map[string]jetstream.Stream{},
+	}
+	if b.codec, err = newCodec(); err != nil {
+		return nil, err
+	}
+	options, err := cfg.options()
+	if err != nil {
+		return nil, err
+	}
+	if b.metrics, err = newMetrics(cfg.Metrics); err != nil {
+		return nil, err
+	}
+	if b.nc, err = nats.Connect(strings.Join(cfg.URLs, ","), append(options, b.handlers()...)...); err != nil {
+		return nil, fmt.Errorf("connect to the bus: %w", err)
+	}
+	if err := b.open(ctx); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// open makes the JetStream contexts and, when connected, the streams.
+func (b *Bus) open(ctx context.Context) error {
+	var err error
+	if b.js, err = jetstream.New(b.nc, jetstream.WithDefaultTimeout(callTimeout)); err != nil {
+		return fmt.Errorf("open JetStream: %w", err)
+	}
+	b.history, err = jetstream.New(b.nc,
+		jetstream.WithPublishAsyncMaxPending(2*historyFlight),
+		jetstream.WithPublishAsyncTimeout(callTimeout),
+		jetstream.WithPublishAsyncErrHandler(func(jetstream.JetStream, *nats.Msg, error) { b.metrics.dropped.Inc() }))
+	if err != nil {
+		return fmt.Errorf("open JetStream for history: %w", err)
+	}
+	if !b.nc.IsConnected() {
+		b.log.Warn("bus not reached yet", "url", strings.Join(b.cfg.URLs, ","))
+		return nil
+	}
+	if _, err := b.link.wait(ctx); err != nil {
+		return fmt.Errorf("connect to the bus: %w", err)
+	}
+	var failed []error
+	for _, s := range b.specs() {
+		if _, _, err := b.ensure(ctx, s); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if err := errors.Join(failed...); err != nil {
+		if b.cfg.Server != nil {
+			return err
+		}
+		b.log.Warn("streams of the bus are not ready", "err", err)
+	}
+	return nil
+}
+
+// handlers tell the link about the connection. They run one after the other, in order.
+func (b *Bus) handlers() []nats.Option {
+	up := func(nc *nats.Conn) {
+		b.metrics.connected.Set(1)
+		b.link.set(true)
+		b.log.Info("bus connected", "url", nc.ConnectedUrlRedacted())
+	}
+	return []nats.Option{
+		nats.ConnectHandler(up),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			b.metrics.reconnects.Inc()
+			up(nc)
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			b.metrics.connected.Set(0)
+			b.link.set(false)
+			b.log.Warn("bus connection lost", "err", err)
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				b.link.refuse(err.Error())
+			}
+			b.log.Warn("bus reports an error", "err", err)
+		}),
+	}
+}
+
+// Events is the EVENTS stream.
+func (b *Bus) Events() *Events { return &Events{b} }
+
+// States is the STATE stream.
+func (b *Bus) States() *States { return &States{b} }
+
+// Queries are the questions and answers.
+func (b *Bus) Queries() *Queries { return &Queries{b} }
+
+// Connected reports whether the connection stands.
+func (b *Bus) Connected() bool { return b.link.connected() }
+
+// Close ends the connection. Whoever follows, serves or holds a claim ends its context first.
+func (b *Bus) Close() {
+	b.claims.Wait()
+	if b.history != nil {
+		b.history.CleanupPublisher()
+	}
+	b.nc.Close()
+	b.link.set(false)
+	b.metrics.connected.Set(0)
+}
+
+// bad counts a message that could not be read, and logs the first one of its subject.
+func (b *Bus) bad(subject string, err error) {
+	b.metrics.bad.WithLabelValues(kindLabel(subject)).Inc()
+	b.mu.Lock()
+	known := b.badSeen[subject]
+	if !known {
+		if len(b.badSeen) >= badKept {
+			clear(b.badSeen)
+		}
+		b.badSeen[subject] = true
+	}
+	b.mu.Unlock()
+	if !known {
+		b.log.Warn("bus message refused", "subject", clip(subject), "err", err)
+	}
+}

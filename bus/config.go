@@ -1,0 +1,137 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config says how to reach the bus, and how the streams are made when they are missing.
+type Config struct {
+	// Name of this client, shown by the server and by Claim; for example "watcher/ca/host-1". Required.
+	Name string
+
+	// URLs of the servers. Exactly one of URLs and Server is set.
+	URLs []string
+	// Server in this process, as StartEmbedded gave it.
+	Server *Embedded
+
+	// CredsFile, NkeyFile (a seed), or User and Password say who the client is; at most one of the three.
+	CredsFile, NkeyFile, User, Password string
+	// CAFile checks the server, CertFile and KeyFile show who the client is. PEM files, all optional.
+	CAFile, CertFile, KeyFile string
+	// InboxPrefix of replies, for permissions by cluster; default "_INBOX".
+	InboxPrefix string
+
+	// Replicas of streams that this client makes; default 3 when the server is clustered, else 1. The count of an
+	// existing stream is never changed.
+	Replicas int
+	// EventsBytes, StateBytes and HistoryBytes limit the streams; default 2 GiB, 2 GiB, 1 GiB.
+	EventsBytes, StateBytes, HistoryBytes int64
+
+	// RetryMin and RetryMax space the sessions of a reader after failures; default 1 s and 60 s.
+	RetryMin, RetryMax time.Duration
+	// CheckEvery is how often a quiet session asks whether its stream is still the same one; default 3 s.
+	CheckEvery time.Duration
+	// Heartbeat is how often the server shows a quiet session that it is alive; two missing end it; default 2 s.
+	Heartbeat time.Duration
+	// ClaimTTL is how long a claim outlives its process; default 15 s.
+	ClaimTTL time.Duration
+
+	// Log and Metrics are required.
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// withDefaults fills what is zero and says what is wrong.
+func (c Config) withDefaults() (Config, error) {
+	switch {
+	case c.Name == "":
+		return c, errors.New("bus: no client name")
+	case (len(c.URLs) == 0) == (c.Server == nil):
+		return c, errors.New("bus: give either URLs of servers or an embedded server")
+	case c.Log == nil || c.Metrics == nil:
+		return c, errors.New("bus: no logger or no metrics registerer")
+	case (c.CertFile == "") != (c.KeyFile == ""):
+		return c, errors.New("bus: a certificate and its key belong together")
+	case c.Replicas < 0 || c.Replicas > 5:
+		return c, fmt.Errorf("bus: %d replicas of streams are not 1 to 5", c.Replicas)
+	}
+	who := 0
+	for _, set := range [...]bool{c.CredsFile != "", c.NkeyFile != "", c.User != "" || c.Password != ""} {
+		if set {
+			who++
+		}
+	}
+	if who > 1 {
+		return c, errors.New("bus: give only one of credentials file, nkey file, and user with password")
+	}
+	orDefault(&c.EventsBytes, 2<<30)
+	orDefault(&c.StateBytes, 2<<30)
+	orDefault(&c.HistoryBytes, 1<<30)
+	orDefault(&c.RetryMin, time.Second)
+	orDefault(&c.RetryMax, time.Minute)
+	orDefault(&c.CheckEvery, 3*time.Second)
+	orDefault(&c.Heartbeat, 2*time.Second)
+	orDefault(&c.ClaimTTL, 15*time.Second)
+	if c.RetryMin < 0 || c.RetryMax < c.RetryMin || c.CheckEvery < 0 || c.Heartbeat < 0 || c.ClaimTTL < time.Second {
+		return c, errors.New("bus: a duration is negative, RetryMax is below RetryMin, or ClaimTTL is below 1 s")
+	}
+	return c, nil
+}
+
+func orDefault[T int64 | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// options are those of the connection, without its handlers. Reasons: a publish that was reported as failed must not
+// be sent later (no reconnect buffer); a half-open connection must be noticed soon; nothing gives up for good.
+func (c Config) options() ([]nats.Option, error) {
+	o := []nats.Option{
+		nats.Name(c.Name),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(500 * time.Millisecond),
+		nats.ReconnectJitter(500*time.Millisecond, time.Second),
+		nats.ReconnectBufSize(-1),
+		nats.RetryOnFailedConnect(true),
+		nats.PingInterval(10 * time.Second),
+		nats.MaxPingsOutstanding(2),
+		nats.IgnoreAuthErrorAbort(),
+		nats.PermissionErrOnSubscribe(true),
+	}
+	if c.InboxPrefix != "" {
+		o = append(o, nats.CustomInboxPrefix(c.InboxPrefix))
+	}
+	if c.Server != nil {
+		o = append(o, nats.InProcessServer(c.Server))
+		if user, password := c.Server.login(); user != "" {
+			o = append(o, nats.UserInfo(user, password))
+		}
+		return o, nil
+	}
+	if c.CAFile != "" {
+		o = append(o, nats.RootCAs(c.CAFile))
+	}
+	if c.CertFile != "" {
+		o = append(o, nats.ClientCert(c.CertFile, c.KeyFile))
+	}
+	switch {
+	case c.CredsFile != "":
+		o = append(o, nats.UserCredentials(c.CredsFile))
+	case c.NkeyFile != "":
+		nkey, err := nats.NkeyOptionFromSeed(c.NkeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read nkey seed %s: %w", c.NkeyFile, err)
+		}
+		o = append(o, nkey)
+	case c.User != "" || c.Password != "":
+		o = append(o, nats.UserInfo(c.User, c.Password))
+	}
+	return o, nil
+}

@@ -1,0 +1,23 @@
+// Package bus carries events and states over NATS JetStream. It is the only room that speaks NATS and protobuf; the
+// words it hands out are those of internal/endpoint and its ledger.
+//
+//	watcher --Put--> SLICECAST_EVENTS --Follow--> projector --Put--> SLICECAST_STATE --Follow--> xdsserver
+//	                       |                                                (external server, or Embedded: one code path)
+//	                       +--copy, best effort--> SLICECAST_HISTORY
+//
+// Guarantees:
+//
+//   - Every write is compare-and-set on its own subject. A lost one is a value (Result.Saved is false), not an error,
+//     and nothing that was reported as failed is sent later: while not connected a write fails at once.
+//   - A reader runs sessions: a snapshot of the last message of each subject, Complete, then what follows, in stream
+//     order. A session never resumes. Whatever is doubtful (a lost connection, a missing heartbeat, a recreated stream, a
+//     sequence that went back, a gap) ends it, and a new one says Opened.
+//   - A snapshot that has ended is not a state that is complete; checkpoints say that, and their meaning is the reader's.
+//   - Delivery to one handler is by one goroutine. A slow handler slows its own session only: the server keeps the last
+//     message of each subject, so what a stuck reader misses is coalesced, never queued without bound.
+//   - A foreign or broken message is counted, logged once for each subject, and delivered to nobody.
+//   - Copies for history are dropped, and counted, when more than a bounded number is on its way; they never delay a write.
+//
+// What it does not do: it decides nothing about versions, floors or sums, keeps no content, and retries no write; the
+// caller decides again, on what its session and Get say.
+package bus

@@ -1,0 +1,126 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// What a write or a read of the bus can fail with, for errors.Is. After any of them nothing is sent later, and the
+// caller decides again on what its session and Get say.
+var (
+	// ErrNotConnected is returned when there is no connection, or it was lost before the answer came.
+	ErrNotConnected = errors.New("not connected to the bus")
+	// ErrNoStream is returned when no server answers for the stream; a missing stream has been made again meanwhile.
+	ErrNoStream = errors.New("the bus has no such stream at present")
+	// ErrStreamFull is returned when the stream is at its size limit and the message would make it larger.
+	ErrStreamFull = errors.New("the stream is full")
+	// ErrTooLarge is returned for a message above the limit of the server or the stream.
+	ErrTooLarge = errors.New("the message is too large for the bus")
+	// ErrNoPermission is returned when the server refuses the subject to this client.
+	ErrNoPermission = errors.New("the bus refuses this client permission")
+	// ErrNoQuorum is returned when too few servers of a cluster are there to decide.
+	ErrNoQuorum = errors.New("the servers of the bus have no quorum")
+	// ErrStreamSettings is returned when a stream exists with settings that break the promises of this package.
+	ErrStreamSettings = errors.New("the stream has unfit settings")
+	// ErrNobody is returned by Queries.Ask when no process answers that query.
+	ErrNobody = errors.New("nobody answers this query")
+	// ErrClaimed is returned by Claim when another process holds the key; the text names it.
+	ErrClaimed = errors.New("claimed by another process")
+	// ErrLocked is returned by StartEmbedded when another process uses the data directory; the text names both.
+	ErrLocked = errors.New("the data directory is in use")
+)
+
+// Codes of the server that the client library has no names for.
+const (
+	codeStoreFailed     = 10077 // the stream is at its limit
+	codeNoLeader        = 10008 // JetStream temporarily unavailable: no leader of the servers
+	codeClusterPeers    = 10009
+	codeNoResources     = 10023
+	codeStreamMismatch  = 10060
+	codeTooManyRequests = 10167
+)
+
+// kinds of failed writes, the label values of a metric.
+const (
+	kindNotConnected = "not_connected"
+	kindNoStream     = "no_stream"
+	kindFull         = "full"
+	kindTooLarge     = "too_large"
+	kindPermission   = "no_permission"
+	kindNoQuorum     = "no_quorum"
+	kindTimeout      = "timeout"
+	kindOther        = "other"
+)
+
+var kindsOfErrors = [...]struct {
+	err  error
+	kind string
+}{
+	{ErrNotConnected, kindNotConnected}, {ErrNoStream, kindNoStream}, {ErrStreamFull, kindFull}, {ErrTooLarge, kindTooLarge},
+	{ErrNoPermission, kindPermission}, {ErrNoQuorum, kindNoQuorum},
+	{context.DeadlineExceeded, kindTimeout}, {nats.ErrTimeout, kindTimeout},
+}
+
+// kindOf gives the label value of a failed write.
+func kindOf(err error) string {
+	for _, k := range kindsOfErrors {
+		if errors.Is(err, k.err) {
+			return k.kind
+		}
+	}
+	return kindOther
+}
+
+// isConflict reports a lost compare-and-set: 10071, and on several servers also 10164.
+func isConflict(err error) bool {
+	code := codeOf(err)
+	return code == jetstream.JSErrCodeStreamWrongLastSequence || code == jetstream.JSErrCodeStreamWrongLastSequenceConstant
+}
+
+func codeOf(err error) jetstream.ErrorCode {
+	var js jetstream.JetStreamError
+	if errors.As(err, &js) && js.APIError() != nil {
+		return js.APIError().ErrorCode
+	}
+	return 0
+}
+
+// named puts the sentinel before err that fits. cause is why the call was ended early, nil when it was not.
+func named(err, cause error) error {
+	for _, sentinel := range [...]error{ErrNoPermission, ErrNotConnected} {
+		if errors.Is(cause, sentinel) {
+			return cause
+		}
+	}
+	switch code := codeOf(err); code {
+	case codeStoreFailed:
+		return fmt.Errorf("%w: %w", ErrStreamFull, err)
+	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case jetstream.JSErrCodeStreamNotFound, codeStreamMismatch:
+		return fmt.Errorf("%w: %w", ErrNoStream, err)
+	case codeNoLeader, codeClusterPeers:
+		return fmt.Errorf("%w: %w", ErrNoQuorum, err)
+	}
+	for _, m := range [...]struct{ is, name error }{
+		{nats.ErrMaxPayload, ErrTooLarge},
+		{nats.ErrReconnectBufExceeded, ErrNotConnected},
+		{nats.ErrConnectionClosed, ErrNotConnected},
+		{nats.ErrConnectionReconnecting, ErrNotConnected},
+		{nats.ErrDisconnected, ErrNotConnected},
+		{jetstream.ErrConnectionClosed, ErrNotConnected},
+		{jetstream.ErrNoStreamResponse, ErrNoStream},
+		{jetstream.ErrStreamNotFound, ErrNoStream},
+		{nats.ErrPermissionViolation, ErrNoPermission},
+		{nats.ErrAuthorization, ErrNoPermission},
+	} {
+		if errors.Is(err, m.is) {
+			return fmt.Errorf("%w: %w", m.name, err)
+		}
+	}
+	return err
+}

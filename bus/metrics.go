@@ -1,0 +1,98 @@
+package bus
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of one Bus. Every label value is made at 0.
+type metrics struct {
+	connected  prometheus.Gauge
+	reconnects prometheus.Counter
+	sessions   *prometheus.CounterVec   // stream, reason
+	snapshot   *prometheus.HistogramVec // stream
+	bad        *prometheus.CounterVec   // kind
+	conflicts  *prometheus.CounterVec   // kind
+	failed     *prometheus.CounterVec   // kind
+	dropped    prometheus.Counter
+	claimsLost prometheus.Counter
+}
+
+// Why a session was opened.
+const (
+	whyStart     = "start"     // the first of a Follow
+	whyLost      = "lost"      // the connection was lost
+	whyRecreated = "recreated" // the stream is another one, or gone
+	whyBack      = "back"      // a sequence at or below one seen
+	whyGap       = "gap"       // a message was not delivered
+	whyHeartbeat = "heartbeat" // two heartbeats are missing
+	whyDeleted   = "deleted"   // the server has no such consumer any more
+	whyResync    = "resync"    // the reader asked for it
+	whyFailed    = "failed"    // it could not be opened, or another error
+)
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "slicecast", Subsystem: "bus", Name: name, Help: help}, labels)
+	}
+	reconnects := counter("reconnects_total", "Connections to the bus made again.")
+	dropped := counter("history_dropped_total", "Copies for the history stream that were dropped or refused.")
+	lost := counter("claims_lost_total", "Claims that another process has taken over.")
+	m := &metrics{
+		connected: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "slicecast", Subsystem: "bus", Name: "connected", Help: "1 while connected to the bus.",
+		}),
+		sessions:  counter("sessions_total", "Sessions of readers opened, by reason.", "stream", "reason"),
+		bad:       counter("bad_messages_total", "Messages that could not be read, by kind of subject.", "kind"),
+		conflicts: counter("conflicts_total", "Writes that lost their compare-and-set, by kind of subject.", "kind"),
+		failed:    counter("publish_errors_total", "Writes that failed, by kind of error.", "kind"),
+		snapshot: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "slicecast", Subsystem: "bus", Name: "snapshot_seconds", Help: "Time from the opening of a session to the end of its snapshot.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9), NativeHistogramBucketFactor: 1.1,
+		}, []string{"stream"}),
+		reconnects: reconnects.WithLabelValues(),
+		dropped:    dropped.WithLabelValues(),
+		claimsLost: lost.WithLabelValues(),
+	}
+	for _, stream := range [...]string{eventsStream, stateStream} {
+		m.snapshot.WithLabelValues(stream)
+		for _, reason := range [...]string{whyStart, whyLost, whyRecreated, whyBack, whyGap, whyHeartbeat, whyDeleted, whyResync, whyFailed} {
+			m.sessions.WithLabelValues(stream, reason)
+		}
+	}
+	for _, kind := range [...]string{"event", "state", "checkpoint", "record", "other"} {
+		m.bad.WithLabelValues(kind)
+		m.conflicts.WithLabelValues(kind)
+	}
+	for _, k := range kindsOfErrors {
+		m.failed.WithLabelValues(k.kind)
+	}
+	m.failed.WithLabelValues(kindOther)
+	for _, c := range [...]prometheus.Collector{m.connected, reconnects, m.sessions, m.snapshot, m.bad, m.conflicts, m.failed, dropped, lost} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics of the bus: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// kindLabel is the label value of a subject.
+func kindLabel(text string) string {
+	s, err := parseSubject(text)
+	if err != nil {
+		return "other"
+	}
+	switch s.kind {
+	case eventSubject:
+		return "event"
+	case stateSubject:
+		return "state"
+	case checkpointSubject:
+		return "checkpoint"
+	case recordSubject:
+		return "record"
+	default:
+		return "other"
+	}
+}

@@ -1,0 +1,102 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/slicecast/slicecast/internal/endpoint/ledger"
+)
+
+// put writes m by compare-and-set: the last message of its subject is the one of sequence expect, 0 for none. ttl 0 means
+// for ever.
+func (b *Bus) put(ctx context.Context, spec jetstream.StreamConfig, m message, expect uint64, ttl time.Duration) (ledger.Result, error) {
+	options := []jetstream.PublishOpt{
+		jetstream.WithExpectStream(spec.Name),
+		jetstream.WithExpectLastSequencePerSubject(expect),
+	}
+	if ttl > 0 {
+		options = append(options, jetstream.WithMsgTTL(ttl))
+	}
+	call, done := b.link.guard(ctx, m.subject)
+	ack, err := b.js.PublishMsg(call, m.nats(), options...)
+	cause := context.Cause(call)
+	done()
+	if err == nil {
+		return ledger.Result{Saved: true, Seq: ack.Sequence}, nil
+	}
+	if isConflict(err) {
+		b.metrics.conflicts.WithLabelValues(kindLabel(m.subject)).Inc()
+		return ledger.Result{}, nil
+	}
+	err = named(err, cause)
+	if errors.Is(err, ErrNoStream) {
+		b.again(ctx, spec)
+	}
+	b.metrics.failed.WithLabelValues(kindOf(err)).Inc()
+	return ledger.Result{}, fmt.Errorf("publish %s: %w", m.subject, err)
+}
+
+// again makes a missing stream after a call has found none.
+func (b *Bus) again(ctx context.Context, spec jetstream.StreamConfig) {
+	if _, _, err := b.ensure(ctx, spec); err != nil {
+		b.log.Warn("stream of the bus is not ready", "err", err)
+	}
+}
+
+// get reads the last message of subject from the leader.
+func (b *Bus) get(ctx context.Context, spec jetstream.StreamConfig, subject string) (ledger.Notice, error) {
+	s, err := parseSubject(subject)
+	if err != nil {
+		return ledger.Notice{}, err
+	}
+	st, err := b.stream(ctx, spec)
+	if err != nil {
+		return ledger.Notice{}, fmt.Errorf("read %s: %w", subject, err)
+	}
+	call, done := b.link.guard(ctx, "$JS.API.STREAM.MSG.GET."+spec.Name)
+	raw, err := st.GetLastMsgForSubject(call, subject)
+	cause := context.Cause(call)
+	done()
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return ledger.Notice{Kind: ledger.Absent, Cluster: s.cluster, Key: s.key, Slice: s.slice}, nil
+	}
+	if err != nil {
+		err = named(err, cause)
+		if errors.Is(err, ErrNoStream) {
+			b.again(ctx, spec)
+		}
+		return ledger.Notice{}, fmt.Errorf("read %s: %w", subject, err)
+	}
+	n, err := b.codec.notice(message{raw.Subject, header(raw.Header), raw.Data}, false)
+	if err != nil {
+		b.bad(subject, err)
+		return ledger.Notice{}, fmt.Errorf("read: %w", err)
+	}
+	n.Seq, n.Stored = raw.Sequence, raw.Time
+	return n, nil
+}
+
+// remember sends a copy of an accepted event to the history stream, without waiting for anything.
+func (b *Bus) remember(m message, subject string) {
+	if b.history.PublishAsyncPending() >= historyFlight {
+		b.metrics.dropped.Inc()
+		return
+	}
+	m.subject = subject
+	if _, err := b.history.PublishMsgAsync(m.nats(), jetstream.WithExpectStream(historyStream)); err != nil {
+		b.metrics.dropped.Inc()
+	}
+}
+
+func (m message) nats() *nats.Msg {
+	h := make(nats.Header, len(m.header)+4)
+	for k, v := range m.header {
+		h[k] = v
+	}
+	return &nats.Msg{Subject: m.subject, Header: h, Data: m.body}
+}

@@ -1,0 +1,297 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/slicecast/slicecast/internal/endpoint/ledger"
+)
+
+const (
+	fetchAhead    = 500              // messages on their way to a reader
+	pullExpiry    = 30 * time.Second // of one request for messages
+	inactiveAfter = 30 * time.Second // the server forgets a reader that does not ask
+	deleteTimeout = time.Second      // of deleting the old reader on the server
+)
+
+// reader is what one Follow reads.
+type reader struct {
+	spec        jetstream.StreamConfig
+	filter      string
+	cluster     string // "" for all
+	headersOnly bool
+	handle      func(ledger.Notice) error
+}
+
+// Why a session ends by itself; the cause of its context.
+var (
+	errLost      = errors.New("connection lost")
+	errRecreated = errors.New("the stream is another one")
+	errBack      = errors.New("a sequence at or below one seen")
+	errGap       = errors.New("a message was not delivered")
+)
+
+// handlerError is an error of the caller's handler.
+type handlerError struct{ err error }
+
+func (e handlerError) Error() string { return e.err.Error() }
+func (e handlerError) Unwrap() error { return e.err }
+
+// follow runs sessions until ctx ends or the handler fails.
+func (b *Bus) follow(ctx context.Context, r reader) error {
+	pauses := spacing{least: b.cfg.RetryMin, most: b.cfg.RetryMax}
+	reason := whyStart
+	for {
+		lost, err := b.link.wait(ctx)
+		if err != nil {
+			return nil
+		}
+		s := session{b: b, r: r, opened: time.Now()}
+		err = s.run(ctx, lost, reason)
+		if ctx.Err() != nil {
+			return nil
+		}
+		var failed handlerError
+		if errors.As(err, &failed) && !errors.Is(err, ledger.ErrResync) {
+			return failed.err
+		}
+		reason = reasonOf(err)
+		pause := pauses.next(reason, s.complete, time.Since(s.opened), rand.Float64())
+		b.log.Info("bus session ended", "stream", r.spec.Name, "filter", r.filter, "reason", reason, "pause", pause, "err", err)
+		if !sleep(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+func reasonOf(err error) string {
+	for _, c := range [...]struct {
+		err    error
+		reason string
+	}{
+		{ledger.ErrResync, whyResync}, {errLost, whyLost}, {ErrNotConnected, whyLost}, {errRecreated, whyRecreated}, {errBack, whyBack},
+		{errGap, whyGap}, {jetstream.ErrNoHeartbeat, whyHeartbeat}, {jetstream.ErrConsumerDeleted, whyDeleted},
+	} {
+		if errors.Is(err, c.err) {
+			return c.reason
+		}
+	}
+	return whyFailed
+}
+
+// session is one snapshot and what follows it. Its fields belong to the goroutine of run, but seen, which the watch reads.
+type session struct {
+	b        *Bus
+	r        reader
+	opened   time.Time
+	created  time.Time // of the stream
+	atOpen   uint64    // last sequence of the stream at opening
+	complete bool
+	delivery uint64        // of the last message: 1, 2, 3 ... without a gap
+	seen     atomic.Uint64 // highest stream sequence
+}
+
+// run opens the session and hands on its messages. It returns why the session ended, never nil.
+func (s *session) run(ctx context.Context, lost <-chan struct{}, reason string) error {
+	st, info, err := s.b.ensure(ctx, s.r.spec)
+	if err != nil {
+		return err
+	}
+	s.created, s.atOpen = info.Created, info.State.LastSeq
+	cons, err := s.consumer(ctx, st)
+	if err != nil {
+		return fmt.Errorf("make a reader of %s: %w", s.r.filter, err)
+	}
+	s.b.metrics.sessions.WithLabelValues(s.r.spec.Name, reason).Inc()
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { cancel(s.watch(ctx, st, lost)) })
+	err = s.read(ctx, cons)
+	cancel(nil)
+	watching.Wait()
+	s.forget(ctx, st, cons, err)
+	return err
+}
+
+// consumer makes the reader on the server: what the client library's ordered consumer is, without its resuming. One
+// filter only, so that permissions by cluster can name it; a name that cannot be guessed, since requests by name cannot
+// be permitted by cluster.
+func (s *session) consumer(ctx context.Context, st jetstream.Stream) (jetstream.Consumer, error) {
+	name := "slicecast-" + nuid.Next()
+	if s.r.cluster != "" {
+		name = s.r.cluster + "-" + nuid.Next()
+	}
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	call, done := s.b.link.guard(call, "$JS.API.CONSUMER.CREATE."+s.r.spec.Name+"."+name+"."+s.r.filter)
+	defer done()
+	cons, err := st.CreateConsumer(call, jetstream.ConsumerConfig{
+		Name:              name,
+		Description:       s.b.cfg.Name,
+		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
+		AckPolicy:         jetstream.AckNonePolicy,
+		FilterSubject:     s.r.filter,
+		HeadersOnly:       s.r.headersOnly,
+		InactiveThreshold: inactiveAfter,
+		Replicas:          1,
+		MemoryStorage:     true,
+	})
+	if err != nil {
+		return nil, named(err, context.Cause(call))
+	}
+	return cons, nil
+}
+
+// read hands on Opened, the snapshot, Complete and what follows.
+func (s *session) read(ctx context.Context, cons jetstream.Consumer) error {
+	it, err := cons.Messages(jetstream.PullMaxMessages(fetchAhead), jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(s.b.cfg.Heartbeat))
+	if err != nil {
+		return named(err, nil)
+	}
+	defer it.Stop()
+	if err := s.hand(ledger.Notice{Kind: ledger.Opened, Cluster: s.r.cluster, Created: s.created}); err != nil {
+		return err
+	}
+	// An empty snapshot sends no message that could end it.
+	if cons.CachedInfo().NumPending == 0 {
+		if err := s.end(); err != nil {
+			return err
+		}
+	}
+	for {
+		msg, err := it.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			return fmt.Errorf("read %s: %w", s.r.filter, err)
+		}
+		if err := s.take(msg); err != nil {
+			return err
+		}
+	}
+}
+
+// take checks the place of a message and hands it on.
+func (s *session) take(msg jetstream.Msg) error {
+	md, err := msg.Metadata()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", s.r.filter, err)
+	}
+	if md.Sequence.Consumer != s.delivery+1 {
+		return fmt.Errorf("%w: delivery %d after %d", errGap, md.Sequence.Consumer, s.delivery)
+	}
+	if seen := s.seen.Load(); md.Sequence.Stream <= seen {
+		return fmt.Errorf("%w: %d after %d", errBack, md.Sequence.Stream, seen)
+	}
+	s.delivery = md.Sequence.Consumer
+	s.seen.Store(md.Sequence.Stream)
+	n, err := s.b.codec.notice(message{msg.Subject(), header(msg.Headers()), msg.Data()}, s.r.headersOnly)
+	switch {
+	case err != nil:
+		s.b.bad(msg.Subject(), err)
+	case n.Kind != 0:
+		n.Seq, n.Stored = md.Sequence.Stream, md.Timestamp
+		if err := s.hand(n); err != nil {
+			return err
+		}
+	}
+	if md.NumPending == 0 && !s.complete {
+		return s.end()
+	}
+	return nil
+}
+
+// end says that the snapshot is done.
+func (s *session) end() error {
+	s.complete = true
+	s.b.metrics.snapshot.WithLabelValues(s.r.spec.Name).Observe(time.Since(s.opened).Seconds())
+	return s.hand(ledger.Notice{Kind: ledger.Complete, Cluster: s.r.cluster, Seq: s.atOpen})
+}
+
+func (s *session) hand(n ledger.Notice) error {
+	if err := s.r.handle(n); err != nil {
+		return handlerError{err}
+	}
+	return nil
+}
+
+// watch returns why the session must end: the connection is lost, or the stream is not the one it was. The server says
+// nothing about the second, so a session in quiet asks; while messages come, their sequences tell.
+func (s *session) watch(ctx context.Context, st jetstream.Stream, lost <-chan struct{}) error {
+	tick := time.NewTicker(s.b.cfg.CheckEvery)
+	defer tick.Stop()
+	last := uint64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lost:
+			return errLost
+		case <-tick.C:
+		}
+		seen := s.seen.Load()
+		if seen != last {
+			last = seen
+			continue
+		}
+		if err := s.same(ctx, st, seen); err != nil {
+			return err
+		}
+	}
+}
+
+// same asks the server about the stream. No answer says nothing: the missing heartbeat will.
+func (s *session) same(ctx context.Context, st jetstream.Stream, seen uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	info, err := st.Info(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("%w: %w", errRecreated, err)
+	case err != nil:
+		return nil
+	case !info.Created.Equal(s.created):
+		return fmt.Errorf("%w: made %s, not %s", errRecreated, info.Created, s.created)
+	case info.State.LastSeq < seen:
+		return fmt.Errorf("%w: the last is %d, %d was seen", errBack, info.State.LastSeq, seen)
+	}
+	return nil
+}
+
+// forget deletes the reader on the server, where that can work, so that a storm of sessions leaves none behind.
+func (s *session) forget(ctx context.Context, st jetstream.Stream, cons jetstream.Consumer, why error) {
+	if errors.Is(why, errLost) || errors.Is(why, errRecreated) || errors.Is(why, jetstream.ErrConsumerDeleted) || !s.b.link.connected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
+	defer cancel()
+	err := st.DeleteConsumer(ctx, cons.CachedInfo().Name)
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, nats.ErrConnectionClosed) {
+		s.b.log.Debug("old reader not deleted", "stream", s.r.spec.Name, "err", err)
+	}
+}
+
+// sleep waits and reports whether ctx is still alive.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
