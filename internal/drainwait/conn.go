@@ -18,6 +18,16 @@ const (
 	Closing     TCPState = 11
 )
 
+// carries reports whether a connection in state s may still carry something.
+func (s TCPState) carries() bool {
+	switch s {
+	case Established, FinWait1, CloseWait, LastAck, Closing:
+		return true
+	default:
+		return false
+	}
+}
+
 // Conn is one TCP connection as the kernel's table has it.
 type Conn struct {
 	Local, Remote netip.AddrPort
@@ -49,23 +59,16 @@ func (c Conn) id() id {
 
 // open reports whether c may still carry something: it is established, or one side has closed and bytes are queued.
 func (c Conn) open() bool {
-	switch c.State {
-	case Established:
-		return true
-	case CloseWait, FinWait1, LastAck, Closing:
-		return c.Unread > 0 || c.Unsent > 0
-	default:
-		return false
-	}
+	return c.State.carries() && (c.State == Established || c.Unread > 0 || c.Unsent > 0)
 }
 
 // delayedAck is the longest that a peer with nothing to send waits before it acknowledges data.
 const delayedAck = 250 * time.Millisecond
 
 // done reports whether c has nothing pending and has carried no byte for idle: it never carried a request, or the
-// last data moved was ours. Ages are in ticks of the kernel's clock, up to 10 ms: when the last data came and went in one tick, they
-// do not tell which was last. Then an acknowledgement that came alone, shortly after, tells that ours was; without it
-// c counts as pending.
+// last data moved was ours. Ages are in ticks of the kernel's clock, up to 10 ms: when the last data came and went in
+// one tick, they do not tell which was last. Then an acknowledgement that came alone, shortly after, tells that ours
+// was; without it c counts as pending.
 func (c Conn) done(idle time.Duration) bool {
 	if !c.Timed || c.Unread > 0 || c.Unsent > 0 || min(c.LastRecv, c.LastSent) < idle {
 		return false

@@ -53,7 +53,7 @@ func parseProc(r io.Reader, ports []uint16) ([]Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(ports, c.Local.Port()) {
+		if c.State.carries() && slices.Contains(ports, c.Local.Port()) {
 			conns = append(conns, c)
 		}
 	}
