@@ -265,14 +265,14 @@ type filePodEvents struct {
 	pod   *filePod
 }
 
-func (e *filePodEvents) podAddressed(ip netip.Addr) {
+func (e *filePodEvents) podAddressed(_ context.Context, ip netip.Addr) {
 	e.files.do(func(d *deployment) { e.pod.ip = ip; d.place(e.pod) })
 }
 
-func (e *filePodEvents) podReady() {
+func (e *filePodEvents) podReady(context.Context) {
 	e.files.do(func(*deployment) { e.pod.ready = true })
 }
 
-func (e *filePodEvents) podStopped() {
+func (e *filePodEvents) podStopped(context.Context) {
 	e.files.do(func(d *deployment) { delete(d.pods, e.pod.name) })
 }

@@ -43,10 +43,10 @@ type podSpec struct {
 
 // podEvents is told of a pod's life, in this order, from the pod's goroutine.
 type podEvents interface {
-	podAddressed(ip netip.Addr)
-	podReady()
-	// podStopped says that the process has ended.
-	podStopped()
+	podAddressed(ctx context.Context, ip netip.Addr)
+	podReady(ctx context.Context)
+	// podStopped says that the process has ended, perhaps because ctx has.
+	podStopped(ctx context.Context)
 }
 
 // A pod is the handle on a running pod.
@@ -118,7 +118,7 @@ func (k *kubelet) note(rec *PodRecord, change func(*PodRecord)) {
 func (k *kubelet) live(ctx context.Context, p *pod, rec *PodRecord, events podEvents) error {
 	defer func() {
 		k.note(rec, func(r *PodRecord) { r.Gone = time.Now() })
-		events.podStopped()
+		events.podStopped(ctx)
 	}()
 	listening := make(chan struct{})
 	process, err := k.startProcess(p, rec.IP, listening)
@@ -126,7 +126,7 @@ func (k *kubelet) live(ctx context.Context, p *pod, rec *PodRecord, events podEv
 		backOff(ctx)
 		return err
 	}
-	events.podAddressed(rec.IP)
+	events.podAddressed(ctx, rec.IP)
 	if alive := k.serve(ctx, p, process, rec, listening, events); !alive {
 		err := process.Kill()
 		backOff(ctx)
@@ -191,7 +191,7 @@ func (k *kubelet) serve(ctx context.Context, p *pod, process *Process, rec *PodR
 		case <-ready:
 			ready = nil
 			k.note(rec, func(r *PodRecord) { r.Ready = time.Now() })
-			events.podReady()
+			events.podReady(ctx)
 		case <-p.deleted:
 			return true
 		case <-process.Done():

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -88,6 +89,21 @@ func (s *Sandbox) Close() error {
 		errs = append(errs, os.RemoveAll(s.dir))
 	}
 	return errors.Join(errs...)
+}
+
+// Logs are the last n lines of each log file that has any.
+func (s *Sandbox) Logs(n int) string {
+	paths, err := filepath.Glob(s.logFile("*"))
+	if err != nil {
+		return err.Error()
+	}
+	var all strings.Builder
+	for _, path := range paths {
+		if text := tail(path, n); text != "" {
+			fmt.Fprintf(&all, "--- %s\n%s\n", filepath.Base(path), text)
+		}
+	}
+	return all.String()
 }
 
 func (s *Sandbox) onClose(f func() error) {
