@@ -232,6 +232,7 @@ func (k *kubelet) drainWait(ctx context.Context, p *pod, ip netip.Addr) string {
 	args := []string{
 		"drain-wait", "--url", "http://" + DrainAddress, "--cluster", k.cluster, "--namespace", p.namespace,
 		"--pod", p.name, "--uid", p.uid, "--ip", ip.String(), "--port", fmt.Sprint(Port), "--timeout", "15s",
+		"--grace", p.template.Grace.String(),
 	}
 	cmd := exec.CommandContext(ctx, binary, slices.Concat(args, p.template.DrainWaitArgs)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -1,12 +1,13 @@
 package sandbox
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"net/http/httptest"
 )
 
 func TestPropagationIsReadFromTheMetricsTextAndQuantilesAreWithinTheirBucket(t *testing.T) {
@@ -18,7 +19,7 @@ func TestPropagationIsReadFromTheMetricsTextAndQuantilesAreWithinTheirBucket(t *
 	scrape := func() Propagation {
 		t.Helper()
 		w := httptest.NewRecorder()
-		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 		p, err := parsePropagation(w.Body.Bytes())
 		if err != nil {
 			t.Fatal(err)

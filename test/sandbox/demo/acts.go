@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/slicecast/slicecast/test/sandbox"
@@ -17,8 +18,9 @@ type act struct {
 	rollouts []time.Duration
 	// toSignal are the times from deletion to SIGTERM of the pods that were replaced.
 	toSignal []time.Duration
-	// preStop is the last line that a preStop process printed.
-	preStop string
+	// drained is the last line of a drain-wait that was told "drained"; undrained are those of all others.
+	drained   string
+	undrained []string
 	// propagation is what slicecast measured during the act.
 	propagation sandbox.Propagation
 }
@@ -129,8 +131,18 @@ func (a *act) notePods(pods []sandbox.PodRecord, from time.Time) {
 	for _, p := range pods {
 		if d, ok := p.ToSignal(); ok && p.Deleted.After(from) {
 			a.toSignal = append(a.toSignal, d)
-			a.preStop = p.PreStopLine
+			a.noteLine(p.PreStopLine)
 		}
+	}
+}
+
+func (a *act) noteLine(line string) {
+	switch {
+	case line == "":
+	case strings.Contains(line, "not drained") || !strings.Contains(line, "drained"):
+		a.undrained = append(a.undrained, line)
+	default:
+		a.drained = line
 	}
 }
 

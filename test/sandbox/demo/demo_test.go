@@ -36,7 +36,9 @@ func TestTheTableShowsTheActsSideBySide(t *testing.T) {
 	a := played("a", map[string]int{sandbox.OK: 1200, "status 503 UF": 34})
 	c := played("c", map[string]int{sandbox.OK: 5001})
 	c.propagation = sandbox.Propagation{"ack": {Bounds: []float64{0.001, 0.002}, Counts: []uint64{0, 8}}}
-	c.preStop = "drained"
+	c.noteLine("drained: acknowledged")
+	c.noteLine("not drained: unknown")
+	c.noteLine("")
 	var out bytes.Buffer
 	printTable(&out, []*act{a, played("b", map[string]int{sandbox.OK: 3}), c})
 	var lines []string
@@ -54,7 +56,8 @@ func TestTheTableShowsTheActsSideBySide(t *testing.T) {
 		"with `sleep 15` as preStop (computed) 16.6s",
 		"ack 8 1.5ms 1.99ms 2ms",
 		"total 0 - - -",
-		"What the last preStop hook said: drained",
+		"A preStop hook said: drained: acknowledged",
+		"A preStop hook gave up: not drained: unknown",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the table lacks %q:\n%s", want, out.String())

@@ -43,7 +43,9 @@ func printTable(out io.Writer, acts []*act) {
 		return round(sandbox.DurationQuantile(acts[1].rollouts, 0.5) + sleepHook).String()
 	})
 	_ = w.Flush()
-	printPropagation(out, acts[len(acts)-1])
+	gate := acts[len(acts)-1]
+	printPropagation(out, gate)
+	printHooks(out, gate)
 }
 
 // printPropagation shows the stages of slicecast's own measurement.
@@ -60,8 +62,22 @@ func printPropagation(out io.Writer, a *act) {
 		_, _ = fmt.Fprintf(w, "%s\t%d\t%v\t%v\t%v\t\n", stage, h.Count(), round(h.Quantile(0.5)), round(h.Quantile(0.99)), round(h.Quantile(1)))
 	}
 	_ = w.Flush()
-	if a.preStop != "" {
-		_, _ = fmt.Fprintf(out, "\nWhat the last preStop hook said: %s\n", a.preStop)
+}
+
+// shownHooks bounds how many hooks that were not told "drained" are shown.
+const shownHooks = 5
+
+// printHooks shows what the preStop hooks said: one that was told "drained", and those that were not.
+func printHooks(out io.Writer, a *act) {
+	if a.drained != "" {
+		_, _ = fmt.Fprintf(out, "\nA preStop hook said: %s\n", a.drained)
+	}
+	for i, line := range a.undrained {
+		if i == shownHooks {
+			_, _ = fmt.Fprintf(out, "... and %d more\n", len(a.undrained)-i)
+			break
+		}
+		_, _ = fmt.Fprintf(out, "A preStop hook gave up: %s\n", line)
 	}
 }
 
