@@ -16,7 +16,7 @@ import (
 const (
 	callTimeout   = 5 * time.Second // of one request to the server where the caller's context has no end
 	historyFlight = 1024            // copies for history that may be on their way
-	badKept       = 10_000          // subjects of bad messages that are remembered as logged
+	saidKept      = 10_000          // subjects and errors that are remembered as logged
 )
 
 // Bus is one connection to the bus with all that is read and written over it. It is safe for use by many goroutines.
@@ -30,12 +30,13 @@ type Bus struct {
 	js      jetstream.JetStream
 	history jetstream.JetStream // its publishes are never waited for
 
-	// mu guards badSeen and streams.
+	// mu guards said and streams.
 	mu      sync.Mutex
-	badSeen map[string]bool             // subjects of bad messages already logged
+	said    map[string]bool             // subjects and errors that were logged already
 	streams map[string]jetstream.Stream // handles by name, once seen
 
-	claims sync.WaitGroup // goroutines of claims
+	closing chan struct{}  // closed by Close, ends the goroutines of claims
+	claims  sync.WaitGroup // those goroutines
 }
 
 // Connect makes the connection. It returns at once: while no server can be reached it is tried for ever, and calls
@@ -48,7 +49,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	}
 	b := &Bus{
 		cfg: cfg, log: cfg.Log, link: newLink(),
-		badSeen: map[string]bool{}, streams: map[string]jetstream.Stream{},
+		said: map[string]bool{}, streams: map[string]jetstream.Stream{}, closing: make(chan struct{}),
 	}
 	if b.codec, err = newCodec(); err != nil {
 		return nil, err
@@ -127,7 +128,10 @@ func (b *Bus) handlers() []nats.Option {
 			if errors.Is(err, nats.ErrPermissionViolation) {
 				b.link.refuse(err.Error())
 			}
-			b.log.Warn("bus reports an error", "err", err)
+			b.metrics.reported.WithLabelValues(reportOf(err)).Inc()
+			if b.first(err.Error()) {
+				b.log.Warn("bus reports an error", "err", err)
+			}
 		}),
 	}
 }
@@ -144,8 +148,10 @@ func (b *Bus) Queries() *Queries { return &Queries{b} }
 // Connected reports whether the connection stands.
 func (b *Bus) Connected() bool { return b.link.connected() }
 
-// Close ends the connection. Whoever follows, serves or holds a claim ends its context first.
+// Close ends the connection and all claims, which then lapse by themselves. Whoever follows or serves ends its context
+// first. Close is called once.
 func (b *Bus) Close() {
+	close(b.closing)
 	b.claims.Wait()
 	if b.history != nil {
 		b.history.CleanupPublisher()
@@ -158,16 +164,21 @@ func (b *Bus) Close() {
 // bad counts a message that could not be read, and logs the first one of its subject.
 func (b *Bus) bad(subject string, err error) {
 	b.metrics.bad.WithLabelValues(kindLabel(subject)).Inc()
-	b.mu.Lock()
-	known := b.badSeen[subject]
-	if !known {
-		if len(b.badSeen) >= badKept {
-			clear(b.badSeen)
-		}
-		b.badSeen[subject] = true
-	}
-	b.mu.Unlock()
-	if !known {
+	if b.first(subject) {
 		b.log.Warn("bus message refused", "subject", clip(subject), "err", err)
 	}
+}
+
+// first reports whether text was not seen before. What it remembers is bounded.
+func (b *Bus) first(text string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.said[text] {
+		return false
+	}
+	if len(b.said) >= saidKept {
+		clear(b.said)
+	}
+	b.said[text] = true
+	return true
 }

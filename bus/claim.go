@@ -96,6 +96,8 @@ func (c *claim) keep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-c.b.closing:
+			return
 		case <-timer.C:
 		}
 		if err := c.renew(ctx); err != nil && ctx.Err() == nil {

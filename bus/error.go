@@ -36,12 +36,9 @@ var (
 
 // Codes of the server that the client library has no names for.
 const (
-	codeStoreFailed     = 10077 // the stream is at its limit
-	codeNoLeader        = 10008 // JetStream temporarily unavailable: no leader of the servers
-	codeClusterPeers    = 10009
-	codeNoResources     = 10023
-	codeStreamMismatch  = 10060
-	codeTooManyRequests = 10167
+	codeStoreFailed    = 10077 // the stream is at its limit
+	codeNoLeader       = 10008 // JetStream temporarily unavailable: no leader of the servers
+	codeStreamMismatch = 10060 // the subject belongs to another stream
 )
 
 // kinds of failed writes, the label values of a metric.
@@ -53,6 +50,7 @@ const (
 	kindPermission   = "no_permission"
 	kindNoQuorum     = "no_quorum"
 	kindTimeout      = "timeout"
+	kindSlow         = "slow_consumer"
 	kindOther        = "other"
 )
 
@@ -103,7 +101,7 @@ func named(err, cause error) error {
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	case jetstream.JSErrCodeStreamNotFound, codeStreamMismatch:
 		return fmt.Errorf("%w: %w", ErrNoStream, err)
-	case codeNoLeader, codeClusterPeers:
+	case codeNoLeader:
 		return fmt.Errorf("%w: %w", ErrNoQuorum, err)
 	}
 	for _, m := range [...]struct{ is, name error }{

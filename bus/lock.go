@@ -19,7 +19,7 @@ func lockDir(dir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
 		}
@@ -27,13 +27,11 @@ func lockDir(dir string) (unlock func(), err error) {
 		n, _ := f.ReadAt(pid, 0)
 		return nil, fmt.Errorf("%w: %s is held by process %s", ErrLocked, dir, strings.TrimSpace(string(pid[:n])))
 	}
-	if err := errors.Join(f.Truncate(0), write(f)); err != nil {
+	if err = f.Truncate(0); err == nil {
+		_, err = f.WriteString(strconv.Itoa(os.Getpid()) + "\n")
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock data directory %s: %w", dir, err), f.Close())
 	}
-	return func() { f.Close() }, nil
-}
-
-func write(f *os.File) error {
-	_, err := f.WriteString(strconv.Itoa(os.Getpid()) + "\n")
-	return err
+	return func() { _ = f.Close() }, nil // Nothing was written that could be lost.
 }

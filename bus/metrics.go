@@ -1,8 +1,10 @@
 package bus
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -15,6 +17,7 @@ type metrics struct {
 	bad        *prometheus.CounterVec   // kind
 	conflicts  *prometheus.CounterVec   // kind
 	failed     *prometheus.CounterVec   // kind
+	reported   *prometheus.CounterVec   // kind
 	dropped    prometheus.Counter
 	claimsLost prometheus.Counter
 }
@@ -47,6 +50,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		bad:       counter("bad_messages_total", "Messages that could not be read, by kind of subject.", "kind"),
 		conflicts: counter("conflicts_total", "Writes that lost their compare-and-set, by kind of subject.", "kind"),
 		failed:    counter("publish_errors_total", "Writes that failed, by kind of error.", "kind"),
+		reported:  counter("async_errors_total", "Errors that the client library reported beside calls, by kind.", "kind"),
 		snapshot: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "slicecast", Subsystem: "bus", Name: "snapshot_seconds", Help: "Time from the opening of a session to the end of its snapshot.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9), NativeHistogramBucketFactor: 1.1,
@@ -69,7 +73,10 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		m.failed.WithLabelValues(k.kind)
 	}
 	m.failed.WithLabelValues(kindOther)
-	for _, c := range [...]prometheus.Collector{m.connected, reconnects, m.sessions, m.snapshot, m.bad, m.conflicts, m.failed, dropped, lost} {
+	for _, kind := range [...]string{kindPermission, kindSlow, kindOther} {
+		m.reported.WithLabelValues(kind)
+	}
+	for _, c := range [...]prometheus.Collector{m.connected, reconnects, m.sessions, m.snapshot, m.bad, m.conflicts, m.failed, m.reported, dropped, lost} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of the bus: %w", err)
 		}
@@ -94,5 +101,17 @@ func kindLabel(text string) string {
 		return "record"
 	default:
 		return "other"
+	}
+}
+
+// reportOf is the label value of an error that came beside the calls.
+func reportOf(err error) string {
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return kindPermission
+	case errors.Is(err, nats.ErrSlowConsumer):
+		return kindSlow
+	default:
+		return kindOther
 	}
 }

@@ -35,17 +35,20 @@ func (b *Bus) put(ctx context.Context, spec jetstream.StreamConfig, m message, e
 	}
 	err = named(err, cause)
 	if errors.Is(err, ErrNoStream) {
-		b.again(ctx, spec)
+		err = b.again(ctx, spec, err)
 	}
 	b.metrics.failed.WithLabelValues(kindOf(err)).Inc()
 	return ledger.Result{}, fmt.Errorf("publish %s: %w", m.subject, err)
 }
 
-// again makes a missing stream after a call has found none.
-func (b *Bus) again(ctx context.Context, spec jetstream.StreamConfig) {
-	if _, _, err := b.ensure(ctx, spec); err != nil {
-		b.log.Warn("stream of the bus is not ready", "err", err)
+// again makes a missing stream after a call has found none, and gives the error that says more: that call's, or why there
+// is still none.
+func (b *Bus) again(ctx context.Context, spec jetstream.StreamConfig, before error) error {
+	_, _, err := b.ensure(ctx, spec)
+	if err == nil {
+		return before
 	}
+	return err
 }
 
 // get reads the last message of subject from the leader.
@@ -68,7 +71,7 @@ func (b *Bus) get(ctx context.Context, spec jetstream.StreamConfig, subject stri
 	if err != nil {
 		err = named(err, cause)
 		if errors.Is(err, ErrNoStream) {
-			b.again(ctx, spec)
+			err = b.again(ctx, spec, err)
 		}
 		return ledger.Notice{}, fmt.Errorf("read %s: %w", subject, err)
 	}

@@ -1,0 +1,19 @@
+package bus
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Reconnect drops the connection and makes it again.
+func (b *Bus) Reconnect() error { return b.nc.ForceReconnect() }
+
+// JetStream is for tests that do what only an operator does.
+func (b *Bus) JetStream() jetstream.JetStream { return b.js }
+
+// DeleteStreams deletes what Connect made.
+func (b *Bus) DeleteStreams(ctx context.Context) error {
+	return errors.Join(b.js.DeleteStream(ctx, eventsStream), b.js.DeleteStream(ctx, stateStream), b.js.DeleteStream(ctx, historyStream))
+}
