@@ -49,6 +49,9 @@ const (
 	hedgeAfter = time.Second
 )
 
+// errNoTime is the error of a gate that was not asked, because its answer would come too late.
+var errNoTime = errors.New("no time to ask")
+
 // gateURL is one drain gate that is asked.
 type gateURL struct {
 	base  string
@@ -66,6 +69,9 @@ type reply struct {
 // ask asks the gates in turn until one has answered or ctx, which has a deadline, ends. The error then tells what the
 // last one said that failed.
 func ask(ctx context.Context, c *Config) (Answer, error) {
+	if ctx.Err() != nil {
+		return Answer{}, errNoTime
+	}
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true, // One question each; and no proxy of the environment stands between.
 		DialContext:       (&net.Dialer{Timeout: hedgeAfter}).DialContext,
@@ -80,7 +86,7 @@ func ask(ctx context.Context, c *Config) (Answer, error) {
 		gates = append(gates, &gateURL{base: strings.TrimRight(u, "/"), pause: retryFirst})
 	}
 	replies := make(chan reply, len(gates))
-	last := errors.New("no time to ask")
+	last := errNoTime
 	turn, asked := 0, time.Time{}
 	for {
 		now := time.Now()
@@ -104,7 +110,7 @@ func ask(ctx context.Context, c *Config) (Answer, error) {
 			if r.err == nil {
 				return r.answer, nil
 			}
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && !errors.Is(r.err, errNoTime) {
 				last = r.err
 			}
 			r.from.busy, r.from.due = false, time.Now().Add(r.from.pause)
@@ -112,9 +118,26 @@ func ask(ctx context.Context, c *Config) (Answer, error) {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return Answer{}, last
+			return Answer{}, silence(gates, last)
 		}
 	}
+}
+
+// silence gives the error of a time that is up: the last one that a gate gave, or which gates have given none.
+func silence(gates []*gateURL, last error) error {
+	if !errors.Is(last, errNoTime) {
+		return last
+	}
+	var silent []string
+	for _, g := range gates {
+		if g.busy {
+			silent = append(silent, g.base)
+		}
+	}
+	if len(silent) == 0 {
+		return last
+	}
+	return errors.New(strings.Join(silent, ", ") + ": silent")
 }
 
 // choose gives the gate to ask next and when: the first one due in turn when none is busy, else company for it from
@@ -142,7 +165,7 @@ func askOne(ctx context.Context, client *http.Client, c *Config, base string) (A
 	deadline, _ := ctx.Deadline()
 	timeout := (time.Until(deadline) - answerWay).Truncate(time.Millisecond)
 	if timeout <= 0 {
-		return a, errors.New("no time to ask")
+		return a, errNoTime
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/drain?"+c.question(timeout).Encode(), nil)
 	if err != nil {

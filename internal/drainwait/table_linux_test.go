@@ -222,3 +222,17 @@ func TestAHalfClosedConnectionCountsOnlyWithBytesQueued(t *testing.T) {
 		})
 	}
 }
+
+func FuzzMessagesOfSockDiagAreReadOrRefused(f *testing.F) {
+	message := make([]byte, sizeMessage+4+232)
+	message[0], message[1] = 2, byte(Established)
+	message[sizeMessage], message[sizeMessage+2] = 236, extInfo
+	f.Add(message)
+	f.Add(message[:sizeMessage])
+	f.Add(append(message[:sizeMessage:sizeMessage], 5, 0, 8, 0, 'x', 0, 0))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if c, ok := parseDiag(b); ok && (!c.Local.IsValid() || !c.Remote.IsValid()) {
+			t.Errorf("%x: got %+v", b, c)
+		}
+	})
+}
