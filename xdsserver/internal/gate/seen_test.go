@@ -186,3 +186,16 @@ func TestAnotherPortOfASharedAddressIsNotThePods(t *testing.T) {
 		b.ask().says(true, Acknowledged, 0)
 	})
 }
+
+func TestAServiceThatIsLateIsNotTakenForOneThatPublishesUnreadyPods(t *testing.T) {
+	withGate(t, func(b *bench) {
+		b.show(at(cart, 7, "rst", true), at(front, 5, "rs-", true))
+		a := b.ask()
+		time.Sleep(3 * time.Second)
+		a.waits("the other service is late")
+		b.do(func() { b.show(at(cart, 7, "rst", true), at(front, 9, "-st", false)) })
+		time.Sleep(time.Second)
+		a.waits("it publishes unready pods for a second only")
+		a.says(false, AlwaysReady, 5*time.Second)
+	})
+}
