@@ -1,0 +1,460 @@
+package projector
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slicecast/slicecast/internal/endpoint"
+	"github.com/slicecast/slicecast/internal/endpoint/endpointtest"
+	"github.com/slicecast/slicecast/internal/endpoint/ledger"
+)
+
+var histories = flag.Int("histories", 1500, "random histories to simulate")
+
+// stream is a model of a stream that keeps the last message per subject, and of the faults of a bus.
+type stream struct {
+	created int
+	seq     uint64
+	last    map[string]ledger.Notice
+	log     []ledger.Notice // since created
+	copied  *stream         // what a rollback goes back to
+}
+
+func newStream(created int) *stream { return &stream{created: created, last: map[string]ledger.Notice{}} }
+
+func subjectOf(n ledger.Notice) string {
+	switch {
+	case n.Kind == ledger.Certified:
+		return "_checkpoint"
+	case n.Slice != "":
+		return n.Key.String() + "/" + n.Slice
+	default:
+		return n.Key.String()
+	}
+}
+
+// put is a compare-and-set.
+func (s *stream) put(n ledger.Notice, expect uint64) bool {
+	subject := subjectOf(n)
+	if s.last[subject].Seq != expect {
+		return false
+	}
+	s.seq++
+	n.Seq = s.seq
+	s.last[subject] = n
+	s.log = append(s.log, n)
+	return true
+}
+
+func (s *stream) snapshot() []ledger.Notice {
+	return slices.SortedFunc(maps.Values(s.last), func(a, b ledger.Notice) int { return cmp.Compare(a.Seq, b.Seq) })
+}
+
+func (s *stream) clone() *stream {
+	return &stream{created: s.created, seq: s.seq, last: maps.Clone(s.last), log: slices.Clone(s.log)}
+}
+
+// follower is one session after the other with a stream.
+type follower struct {
+	created int // of the stream that the session reads; -1 when a new session is due
+	pending []ledger.Notice
+	read    int // of the stream's log
+	feed    func(ledger.Notice) bool
+}
+
+// step lets the follower read one notice, and reports whether there was one.
+func (f *follower) step(s *stream) bool {
+	switch {
+	case f.created != s.created:
+		f.created, f.read = s.created, len(s.log)
+		f.pending = append([]ledger.Notice{{Kind: ledger.Opened}}, s.snapshot()...)
+		f.pending = append(f.pending, ledger.Notice{Kind: ledger.Complete, Seq: s.seq})
+	case len(f.pending) == 0 && f.read < len(s.log):
+		f.pending = append(f.pending, s.log[f.read])
+		f.read++
+	}
+	if len(f.pending) == 0 {
+		return false
+	}
+	n := f.pending[0]
+	f.pending = f.pending[1:]
+	if f.feed(n) {
+		f.created = -1
+	}
+	return true
+}
+
+// world is one cluster, two watchers, both streams and several projectors.
+type world struct {
+	t              *testing.T
+	r              endpointtest.Random
+	api            *endpointtest.API
+	asOf           [2]endpoint.Version // of the watchers' caches
+	events, states *stream
+	streams        int
+	projectors     []*simulated
+	trail          []string
+}
+
+// simulated is one projector: its machine, its sessions, and its writes on their way.
+type simulated struct {
+	m              *machine
+	events, states follower
+	flying         []write
+	answers        []func()
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, r: endpointtest.NewRandom(seed), api: endpointtest.NewAPI("prod"), events: newStream(0), states: newStream(1), streams: 2}
+	for range 2 {
+		w.projectors = append(w.projectors, w.projector())
+	}
+	w.asOf = [2]endpoint.Version{w.api.Now(), w.api.Now()}
+	return w
+}
+
+func (w *world) projector() *simulated {
+	p := &simulated{m: newMachine("prod")}
+	p.events, p.states = follower{created: -1, feed: p.m.event}, follower{created: -1, feed: p.m.state}
+	return p
+}
+
+func (w *world) say(format string, args ...any) { w.trail = append(w.trail, fmt.Sprintf(format, args...)) }
+
+func (w *world) fail(format string, args ...any) {
+	w.t.Helper()
+	w.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(w.trail, "\n"))
+}
+
+// cache is what a watcher that is complete as of v has of key.
+func (w *world) cache(key endpoint.Key, v endpoint.Version) map[string]endpoint.Slice {
+	out := map[string]endpoint.Slice{}
+	for _, s := range w.api.At(key, v) {
+		out[s.Name] = s
+	}
+	return out
+}
+
+// wants lists the events that a watcher complete as of v would write now.
+func (w *world) wants(v endpoint.Version) []endpoint.Event {
+	var out []endpoint.Event
+	for _, key := range w.api.Keys() {
+		cache := w.cache(key, v)
+		for _, name := range slices.Sorted(maps.Keys(cache)) {
+			s := cache[name]
+			if had, some := w.events.last[key.String()+"/"+name]; some && !s.Version.After(had.Version) {
+				continue
+			}
+			e := endpoint.Event{Slice: s}
+			for _, peer := range slices.Sorted(maps.Keys(cache)) {
+				if peer != name {
+					e.Peers = append(e.Peers, endpoint.Ref{Name: peer, Version: cache[peer].Version})
+				}
+			}
+			out = append(out, e)
+		}
+		for _, n := range w.events.snapshot() {
+			if _, live := cache[n.Slice]; n.Key == key && n.Slice != "" && !n.Gone && !live && v.After(n.Version) {
+				gone := endpoint.Event{Gone: true, Slice: endpoint.Slice{Key: key, Name: n.Slice, Version: v}}
+				for _, peer := range slices.Sorted(maps.Keys(cache)) {
+					gone.Peers = append(gone.Peers, endpoint.Ref{Name: peer, Version: cache[peer].Version})
+				}
+				out = append(out, gone)
+			}
+		}
+	}
+	return out
+}
+
+// watch lets a watcher see more of the API, write an event, or write a checkpoint.
+func (w *world) watch(i int) {
+	switch w.r.UintN(3) {
+	case 0:
+		w.asOf[i].Resource += w.r.Uint64N(w.api.Now().Resource - w.asOf[i].Resource + 1)
+	case 1:
+		if all := w.wants(w.asOf[i]); len(all) > 0 {
+			e := endpointtest.OneOf(w.r, all...)
+			n := noticeOf(e, 0)
+			w.events.put(n, w.events.last[subjectOf(n)].Seq)
+			w.say("watcher %d: %s", i, endpointtest.Step{Event: &e})
+		}
+	case 2:
+		w.checkpoint(i)
+	}
+}
+
+// checkpoint writes one if it is true: the content of the stream is complete as of the watcher's version.
+func (w *world) checkpoint(i int) {
+	v := w.asOf[i]
+	if len(w.wants(v)) > 0 {
+		return
+	}
+	last := w.events.last["_checkpoint"]
+	if last.Seq > 0 && !v.After(last.Checkpoint.Complete) {
+		return
+	}
+	view := maps.Clone(w.events.last)
+	delete(view, "_checkpoint")
+	count, sum := sumOf(view)
+	cp := ledger.Checkpoint{Complete: v, AsOf: w.events.seq, Count: count, Sum: sum}
+	w.events.put(ledger.Notice{Kind: ledger.Certified, Cluster: "prod", Checkpoint: cp}, last.Seq)
+	w.say("watcher %d: checkpoint %s", i, v)
+}
+
+// project lets a projector do one thing.
+func (w *world) project(p *simulated) bool {
+	switch w.r.UintN(5) {
+	case 0:
+		return p.events.step(w.events)
+	case 1:
+		return p.states.step(w.states)
+	case 2:
+		if key, some := p.m.pop(); some {
+			if wr, ok := p.m.look(key); ok {
+				p.flying = append(p.flying, wr)
+			}
+			return true
+		}
+	case 3:
+		if len(p.answers) > 0 {
+			p.answers[0]()
+			p.answers = p.answers[1:]
+			return true
+		}
+	default:
+		if len(p.flying) > 0 {
+			i := w.r.IntN(len(p.flying))
+			wr := p.flying[i]
+			p.flying = slices.Delete(p.flying, i, i+1)
+			w.write(p, wr)
+			return true
+		}
+	}
+	return false
+}
+
+// write is the bus taking a write, or refusing it, or losing its answer.
+func (w *world) write(p *simulated, wr write) {
+	key := wr.state.Key
+	st := wr.state
+	if w.r.UintN(20) == 0 {
+		p.m.failed(wr) // It did not arrive.
+		return
+	}
+	before := endpoint.State{Key: key}
+	if n, some := w.states.last[key.String()]; some {
+		before = *n.State
+	}
+	if !w.states.put(ledger.Notice{Kind: ledger.Changed, Cluster: "prod", Key: key, State: &st}, wr.expect) {
+		n, some := w.states.last[key.String()]
+		if !some {
+			n = ledger.Notice{Kind: ledger.Absent, Cluster: "prod", Key: key}
+		}
+		p.answers = append(p.answers, func() { p.m.read(wr, n) })
+		return
+	}
+	w.say("projector: %v", endpointtest.FormatState(st))
+	w.shrinksNot(st, before)
+	seq := w.states.seq
+	p.answers = append(p.answers, func() {
+		if w.r.UintN(20) == 0 {
+			p.m.failed(wr) // It did arrive, and the answer did not.
+		} else {
+			p.m.done(wr, seq)
+		}
+	})
+}
+
+// shrinksNot is decision D7: no State has fewer usable endpoints than some state that the API went through since
+// the last complete view, which is that of the State itself, of the one that it replaces, or of the checkpoint.
+func (w *world) shrinksNot(st, before endpoint.State) {
+	w.t.Helper()
+	has, since := usable(st.Slices), st.Floor
+	for _, v := range []endpoint.Version{before.Floor, w.states.last["_checkpoint"].Checkpoint.Complete} {
+		if v.After(since) {
+			since = v
+		}
+	}
+	for v := since; !v.After(w.api.Now()); v.Resource++ {
+		if covers(has, usable(w.api.At(st.Key, v))) {
+			return
+		}
+	}
+	w.fail("state of %s has fewer endpoints than the API ever had since %s: %v", st.Key, since, endpointtest.FormatState(st))
+}
+
+func usable(list []endpoint.Slice) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range list {
+		for _, e := range s.Endpoints {
+			if ready, _ := e.Conditions.Usable(); ready {
+				out[e.Addr.String()] = true
+			}
+		}
+	}
+	return out
+}
+
+func covers(has, wants map[string]bool) bool {
+	for addr := range wants {
+		if !has[addr] {
+			return false
+		}
+	}
+	return true
+}
+
+// fault breaks something.
+func (w *world) fault() {
+	s := &w.events
+	if w.r.UintN(2) == 0 {
+		s = &w.states
+	}
+	w.streams++
+	switch w.r.UintN(6) {
+	case 0:
+		w.say("stream made anew, empty")
+		*s = newStream(w.streams)
+	case 1:
+		(*s).copied = (*s).clone()
+	case 2:
+		if back := (*s).copied; back != nil {
+			w.say("stream rolled back")
+			back.created = w.streams
+			*s = back
+		}
+	case 3: // A tombstone's time is up.
+		for _, n := range w.events.snapshot() {
+			if n.Gone {
+				delete(w.events.last, subjectOf(n))
+				w.say("tombstone of %s expired", n.Slice)
+				break
+			}
+		}
+	case 4: // The connection is lost.
+		p := endpointtest.OneOf(w.r, w.projectors...)
+		p.events.created, p.states.created = -1, -1
+	case 5: // A projector starts again.
+		w.projectors[w.r.IntN(len(w.projectors))] = w.projector()
+		w.say("projector restarted")
+	}
+}
+
+// certifies checks the checkpoint of STATE that a projector would write, and writes it: at its position the stream had
+// that sum, and was complete.
+func (w *world) certifies(p *simulated) {
+	cp, expect, ok := p.m.certify()
+	if !ok || p.states.created != w.states.created {
+		return
+	}
+	held := map[endpoint.Key]endpoint.State{}
+	for _, n := range w.states.log {
+		if n.Kind == ledger.Changed && n.Seq <= cp.AsOf {
+			held[n.Key] = *n.State
+		}
+	}
+	var count uint64
+	var sum ledger.Sum
+	for _, key := range w.api.Keys() {
+		c, s := ledger.OfState(held[key])
+		count, sum = count+c, sum.Add(s)
+		w.complete(key, held[key].Slices, cp.Complete)
+	}
+	if cp.Count != count || cp.Sum != sum {
+		w.fail("checkpoint of %s at %d has a sum that the stream did not have there: %v", cp.Complete, cp.AsOf, held)
+	}
+	if w.r.UintN(4) == 0 {
+		w.states.put(ledger.Notice{Kind: ledger.Certified, Cluster: "prod", Checkpoint: cp}, expect)
+	}
+}
+
+// complete fails unless held has everything that the API had of key at v, and nothing else up to v.
+func (w *world) complete(key endpoint.Key, held []endpoint.Slice, v endpoint.Version) {
+	now, later := w.cache(key, v), w.cache(key, w.api.Now())
+	for _, s := range held {
+		was, live := now[s.Name]
+		if !live && !s.Version.After(v) {
+			w.fail("checkpoint of %s with %s@%s, which was gone", v, s.Name, s.Version)
+		}
+		if was.Version.After(s.Version) {
+			w.fail("checkpoint of %s with %s@%s, which was at %s", v, s.Name, s.Version, was.Version)
+		}
+		delete(now, s.Name)
+	}
+	for name, s := range now {
+		if l, live := later[name]; live && l.Version == s.Version {
+			w.fail("checkpoint of %s without %s@%s", v, name, s.Version)
+		}
+	}
+}
+
+// quiet lets everybody catch up, and compares.
+func (w *world) quiet() {
+	for range 20_000 {
+		w.asOf = [2]endpoint.Version{w.api.Now(), w.api.Now()}
+		idle := len(w.wants(w.asOf[0])) == 0
+		for i := range w.asOf {
+			w.watch(i)
+		}
+		for _, p := range w.projectors {
+			idle = !w.project(p) && idle && p.m.floor == w.api.Now() && len(p.m.queue) == 0 && len(p.flying)+len(p.answers) == 0 &&
+				p.events.created == w.events.created && p.states.created == w.states.created &&
+				p.events.read == len(w.events.log) && p.states.read == len(w.states.log) && len(p.events.pending)+len(p.states.pending) == 0
+		}
+		if idle {
+			break
+		}
+	}
+	for _, key := range w.api.Keys() {
+		want := w.api.At(key, w.api.Now())
+		var got []endpoint.Slice
+		if n, some := w.states.last[key.String()]; some {
+			got = n.State.Slices
+		}
+		if !(endpoint.State{Key: key, Slices: got}).SameSlices(endpoint.State{Key: key, Slices: want}) {
+			w.fail("in quiet, %s: got %v\nwant %v", key, endpointtest.FormatState(endpoint.State{Key: key, Slices: got}), want)
+		}
+	}
+	for _, p := range w.projectors {
+		if _, _, ok := p.m.certify(); !ok && (w.states.last["_checkpoint"].Checkpoint.Complete != w.api.Now()) {
+			w.fail("in quiet, nobody can certify: counts %v, ahead %d, read %d of %d", p.m.counts, p.m.ahead, p.m.states.ledger.Seq(), w.states.seq)
+		}
+		w.certifies(p)
+	}
+}
+
+func TestNoStateShrinksWithoutEvidenceInRandomHistories(t *testing.T) {
+	for seed := range uint64(*histories) {
+		w := newWorld(t, seed)
+		w.say("seed %d", seed)
+		for range 40 + w.r.IntN(200) {
+			switch w.r.UintN(12) {
+			case 0, 1:
+				w.api.Change(w.r)
+				e := w.api.Writes[max(0, len(w.api.Writes)-1):]
+				for i := range e {
+					w.say("api: %s", endpointtest.Step{Event: &e[i]})
+				}
+			case 2, 3, 4:
+				w.watch(w.r.IntN(2))
+			case 5:
+				if w.r.UintN(4) == 0 {
+					w.fault()
+				}
+			default:
+				p := endpointtest.OneOf(w.r, w.projectors...)
+				w.project(p)
+				w.certifies(p)
+			}
+		}
+		w.quiet()
+		if t.Failed() {
+			return
+		}
+	}
+}
