@@ -55,7 +55,7 @@ func (m moment) Version(key endpoint.Key, slice string) endpoint.Version {
 
 func (m moment) Sight(pod gate.Pod) gate.Sighting {
 	v := m.sight.Pod(pod.Cluster, pod.UID, pod.Addrs)
-	s := gate.Sighting{Floor: v.Floor, Shared: v.Shared, Places: make([]gate.Place, 0, len(v.Seen))}
+	s := gate.Sighting{Floor: v.Floor, Shared: v.Shared, Foreign: v.Foreign, Places: make([]gate.Place, 0, len(v.Seen))}
 	for _, p := range v.Seen {
 		s.Places = append(s.Places, gate.Place{
 			Key: p.Key, Slice: p.Slice, Version: p.Version, Addr: p.Endpoint.Addr,

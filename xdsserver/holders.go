@@ -46,6 +46,8 @@ type PodView struct {
 	Seen     []PodSlice       // every live slice that holds the pod, sorted by Key, Slice, address
 	Used     bool             // some assignment, for a View of any cluster, would choose it
 	Fallback bool             // Used, and only because nothing is ready (the serving and terminating ones serve)
+	Current  bool             // the reader is in sync with the cluster, and its snapshot of this session is done
+	Foreign  []netip.AddrPort // at its addresses (those asked for and those of Seen), the ports of other live pods, sorted
 	Shared   bool             // one of its address:port pairs is held by another pod that is ready, or serving
 	Addrs    []netip.AddrPort // every address:port of it in Seen, sorted
 	Services []string         // "namespace/service" of Seen, sorted

@@ -1,20 +1,285 @@
 package xdsserver
 
 import (
-	"net/netip"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/slicecast/slicecast/internal/endpoint"
+	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 )
 
-// Store is the memory of a replica.
+// Store is the memory of a replica: what it knows of every service, joined from all that it has heard, over all
+// sessions of the bus. mu guards everything in it; the methods in lower case expect it to be held.
 type Store struct {
-	mu *sync.Mutex // shared with Hub
+	mu       *sync.Mutex // shared with Hub
+	failover string      // where the label is unset
+	services map[serviceID]*service
+	clusters map[string]*clusterState
+	promised map[Pod]struct{}
+	index    index
+	applied  uint64 // every message of the stream up to this sequence is in the memory
+	complete bool   // the snapshot of this session is done
+	once     bool   // a snapshot of this process was done
+	recorded bool   // the clusters' records of this session are all known
+	behind   []behind
+	// touched is told which services may look different to clients; set once by the Hub.
+	touched func([]touch)
+	// inUse lists what clients are served of a service beyond its merged ports; set once by the Hub.
+	inUse func(serviceID) []use
 }
 
-func (s *Store) pod(string, string, []netip.Addr) PodView          { return PodView{} }
-func (s *Store) promise(string, string)                            {}
-func (s *Store) release(string, string)                            {}
-func (s *Store) version(endpoint.Key, string) (v endpoint.Version) { return v }
-func (s *Store) floor(string) (v endpoint.Version)                 { return v }
-func (s *Store) clusterNames() []string                            { return nil }
+// use is a View and a Name that some stream subscribes to.
+type use struct {
+	view View
+	name Name
+}
+
+// service is what the memory has of one service.
+type service struct {
+	id     serviceID
+	states []endpoint.State // one per cluster that ever had it, sorted by cluster
+}
+
+// touch is a service that may look different.
+type touch struct {
+	id       serviceID
+	live     bool      // by news, not by a snapshot, a checkpoint or a promise
+	observed time.Time // when a watcher saw the news, zero when unknown
+}
+
+// clusterState is what the memory has of one cluster beside its services.
+type clusterState struct {
+	expected  bool             // it must be in sync before anybody is served
+	known     bool             // the bus has a record, a checkpoint or a State of it
+	stored    bool             // the bus has a checkpoint or a State of it
+	synced    bool             // a checkpoint agreed with the view, once in this process
+	floor     endpoint.Version // of the last match: all States of the memory are complete as of it
+	region    string
+	ledger    *ledger.Ledger                  // of this session
+	view      map[endpoint.Key]endpoint.State // of this session: the last State of each Key
+	unsettled map[endpoint.Key]struct{}       // Keys of the memory that differ from the view
+	pending   *ledger.Checkpoint
+	disagreed int // checkpoints that disagreed since the last that agreed
+}
+
+// disagreements is how many checkpoints must disagree, one after the other, before the session is opened again.
+const disagreements = 2
+
+func newStore(mu *sync.Mutex, expected []string, failover string) *Store {
+	s := &Store{
+		mu: mu, failover: failover, services: map[serviceID]*service{}, clusters: map[string]*clusterState{},
+		promised: map[Pod]struct{}{}, index: newIndex(), touched: func([]touch) {}, inUse: func(serviceID) []use { return nil },
+	}
+	for _, name := range expected {
+		s.cluster(name).expected = true
+	}
+	return s
+}
+
+// cluster gives the state of a cluster, a new one if need be.
+func (s *Store) cluster(name string) *clusterState {
+	c := s.clusters[name]
+	if c == nil {
+		c = &clusterState{unsettled: map[endpoint.Key]struct{}{}}
+		c.open(s.complete)
+		s.clusters[name] = c
+	}
+	return c
+}
+
+// open begins a session: the view is empty, the memory stays.
+func (c *clusterState) open(complete bool) {
+	c.ledger, c.view, c.pending, c.disagreed = ledger.New(), map[endpoint.Key]endpoint.State{}, nil, 0
+	if complete {
+		c.ledger.Complete(0)
+	}
+}
+
+// notice takes one notice of the STATE stream. It returns ledger.ErrResync when the session should be opened again.
+func (s *Store) notice(n ledger.Notice) error {
+	var touched []touch
+	var err error
+	switch n.Kind {
+	case ledger.Opened:
+		s.opened()
+	case ledger.Changed:
+		touched = s.changed(n)
+	case ledger.Certified:
+		c := s.cluster(n.Cluster)
+		c.known, c.stored, c.expected = true, true, true
+		c.ledger.Advance(n.Seq)
+		c.pending = &n.Checkpoint
+		touched, err = s.judge(n.Cluster, c)
+	case ledger.Complete:
+		touched, err = s.completed(n.Seq)
+	}
+	s.touched(touched)
+	s.advance(n.Seq)
+	return err
+}
+
+func (s *Store) opened() {
+	s.applied, s.complete = 0, false
+	for _, c := range s.clusters {
+		c.open(false)
+	}
+	for _, svc := range s.services {
+		for i := range svc.states {
+			key := svc.states[i].Key
+			s.clusters[key.Cluster].unsettled[key] = struct{}{}
+		}
+	}
+}
+
+func (s *Store) completed(seq uint64) (touched []touch, err error) {
+	s.complete, s.once = true, true
+	for _, name := range s.sortedClusters() {
+		c := s.clusters[name]
+		c.ledger.Complete(seq)
+		t, again := s.judge(name, c)
+		touched = append(touched, t...)
+		if again != nil {
+			err = again
+		}
+	}
+	return touched, err
+}
+
+// changed joins a received State into the memory.
+func (s *Store) changed(n ledger.Notice) []touch {
+	c := s.cluster(n.Key.Cluster)
+	c.known, c.stored, c.expected = true, true, true
+	count, sum := ledger.OfState(*n.State)
+	c.ledger.Put(n.Key.String(), n.Seq, count, sum)
+	c.view[n.Key] = *n.State
+	return s.join(c, *n.State, s.complete)
+}
+
+// join joins a State into the memory and says what that touched.
+func (s *Store) join(c *clusterState, received endpoint.State, live bool) []touch {
+	before, known := s.state(received.Key)
+	before = raise(before, c.floor)
+	after := before.Join(received)
+	if after.SameSlices(received) {
+		delete(c.unsettled, received.Key)
+	} else {
+		c.unsettled[received.Key] = struct{}{}
+	}
+	same := after.SameSlices(before)
+	s.put(before, after)
+	if known && same {
+		return nil
+	}
+	return []touch{{serviceOf(received.Key), live, observed(before, after)}}
+}
+
+// judge compares the view of a cluster with its last checkpoint, and on agreement makes the memory complete as of it.
+func (s *Store) judge(name string, c *clusterState) ([]touch, error) {
+	if c.pending == nil {
+		return nil, nil
+	}
+	switch c.ledger.Judge(*c.pending) {
+	case ledger.Early:
+		return nil, nil
+	case ledger.Agrees:
+		floor := c.pending.Complete
+		c.pending, c.disagreed = nil, 0
+		return s.match(name, c, floor), nil
+	case ledger.Disagree:
+		c.pending = nil
+		if c.disagreed++; c.disagreed >= disagreements {
+			return nil, ledger.ErrResync
+		}
+	default:
+		c.pending = nil // The view is past it: the next checkpoint tells.
+	}
+	return nil, nil
+}
+
+// match joins every Key with what the view has of it, or with nothing, complete as of floor. Keys that the view agrees
+// with need no work: their floor is raised when they are touched next.
+func (s *Store) match(name string, c *clusterState, floor endpoint.Version) (touched []touch) {
+	blind := c.expected && !c.synced && !c.stored
+	if floor.After(c.floor) {
+		c.floor = floor
+	}
+	c.synced, c.stored, c.known = true, true, true
+	for key := range c.unsettled {
+		view, has := c.view[key]
+		if !has {
+			view = endpoint.State{Key: key}
+		}
+		touched = append(touched, s.join(c, raise(view, floor), false)...)
+		if st, _ := s.state(key); !has && len(st.Slices) == 0 {
+			s.forget(key)
+			delete(c.unsettled, key)
+		}
+	}
+	if blind {
+		touched = append(touched, touch{}) // Names that nobody knows can be answered now.
+	}
+	slices.SortFunc(touched, func(a, b touch) int { return strings.Compare(a.id.String(), b.id.String()) })
+	return touched
+}
+
+// raise makes st complete as of floor, if it was not yet.
+func raise(st endpoint.State, floor endpoint.Version) endpoint.State {
+	if floor.After(st.Floor) {
+		st.Floor = floor
+		st.Gone = slices.DeleteFunc(slices.Clone(st.Gone), func(r endpoint.Ref) bool { return !r.Version.After(floor) })
+	}
+	return st
+}
+
+// observed gives the earliest time at which a watcher saw something of what is in after and not in before.
+func observed(before, after endpoint.State) (first time.Time) {
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	for i := range after.Slices {
+		sl := &after.Slices[i]
+		if was := liveSlice(&before, sl.Name); was == nil || was.Version != sl.Version {
+			earlier(sl.Observed)
+		}
+	}
+	for _, g := range after.Gone {
+		if liveSlice(&before, g.Name) != nil {
+			earlier(g.Observed)
+		}
+	}
+	return first
+}
+
+func liveSlice(st *endpoint.State, name string) *endpoint.Slice {
+	i, ok := slices.BinarySearchFunc(st.Slices, name, func(sl endpoint.Slice, n string) int { return strings.Compare(sl.Name, n) })
+	if !ok {
+		return nil
+	}
+	return &st.Slices[i]
+}
+
+// record takes one notice of the clusters' records.
+func (s *Store) record(n ledger.Notice) {
+	switch n.Kind {
+	case ledger.Complete:
+		s.recorded = true
+	case ledger.Recorded:
+		c := s.cluster(n.Cluster)
+		c.known, c.expected = true, true
+		if c.region == n.Record.Region {
+			break
+		}
+		c.region = n.Record.Region
+		var touched []touch
+		for id, svc := range s.services {
+			if svc.find(n.Cluster) >= 0 {
+				touched = append(touched, touch{id: id})
+			}
+		}
+		s.touched(touched)
+	}
+}

@@ -1,0 +1,130 @@
+// Pure: values in, values out.
+
+package xdsserver
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/slicecast/slicecast/internal/endpoint"
+)
+
+// Service is what Assign is made of: one service of one namespace, in all clusters.
+type Service struct {
+	States   []endpoint.State  // at most one per cluster, sorted by cluster
+	Regions  map[string]string // region of each cluster, none or "" when unknown
+	Failover string            // where the label slicecast.io/failover is unset: "any", "region" or "none"; "" means any
+	Promised map[Pod]struct{}  // pods that are never chosen
+}
+
+// Pod names one pod by its uid.
+type Pod struct{ Cluster, UID string }
+
+// Assignment is what one View gets to see of one service port.
+//
+// Invariants:
+//
+//	A1: Localities are sorted by priority, region, zone; no two have the same three; none is without endpoints.
+//	A2: priorities are dense from 0.
+//	A3: no address and port is there twice, additional ones included.
+//	A4: endpoints of a locality are sorted by address and port.
+type Assignment struct {
+	Name       string // of the resource
+	Localities []Locality
+	Fallback   bool // for some address family nothing is ready: the serving and terminating ones serve
+}
+
+// Locality is the endpoints of one zone at one priority.
+type Locality struct {
+	Priority  uint32 // 0 is the client's own cluster, or all for a client of none
+	Region    string
+	Zone      string
+	Endpoints []Target
+}
+
+// Weight is the share of the locality among those of its priority: the number of endpoints that take new work, and
+// never 0, which would make clients ignore it.
+func (l Locality) Weight() uint32 {
+	n := uint32(0)
+	for i := range l.Endpoints {
+		if !l.Endpoints[i].Draining {
+			n++
+		}
+	}
+	return max(n, 1)
+}
+
+// Target is one endpoint of an Assignment.
+type Target struct {
+	Addr     netip.AddrPort
+	More     []netip.AddrPort // of the same pod in the other address family
+	Draining bool             // finishes what it has and gets nothing new
+}
+
+// Assign gives what view sees of the service port that name means. It depends on nothing but its arguments, and not on
+// the order of slices, so all replicas agree. A name of another service, or of a port that nobody has, gives an empty
+// Assignment.
+func Assign(svc Service, view View, name Name) Assignment {
+	all := judge(svc, view, name)
+	kept := slices.DeleteFunc(all, func(c candidate) bool { return !c.reason.Kept() })
+	out := Assignment{Name: name.String()}
+	if len(kept) == 0 {
+		return out
+	}
+	slices.SortFunc(kept, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.tier, b.tier), strings.Compare(a.region, b.region), strings.Compare(a.ep.Zone, b.ep.Zone), a.at.Compare(b.at))
+	})
+	targets := make([]Target, 0, len(kept))
+	priority := uint32(0)
+	for start := 0; start < len(kept); {
+		first, end := kept[start], start+1
+		for end < len(kept) && kept[end].tier == first.tier && kept[end].region == first.region && kept[end].ep.Zone == first.ep.Zone {
+			end++
+		}
+		if start > 0 && kept[start-1].tier != first.tier {
+			priority++
+		}
+		from := len(targets)
+		targets = appendTargets(targets, kept[start:end], view.Family)
+		out.Localities = append(out.Localities, Locality{
+			Priority: priority, Region: first.region, Zone: first.ep.Zone, Endpoints: targets[from:len(targets):len(targets)],
+		})
+		start = end
+	}
+	out.Fallback = slices.ContainsFunc(kept, func(c candidate) bool { return c.reason == ReasonFallback })
+	return out
+}
+
+// appendTargets appends one Target per endpoint of a locality. For a client of both families the IPv6 addresses of a
+// pod become additional addresses of its IPv4 endpoint, where both are in the same health.
+func appendTargets(targets []Target, group []candidate, family Family) []Target {
+	var v4 map[podHealth]int
+	both := family == AnyFamily && group[0].at.Addr().Is4() && group[len(group)-1].at.Addr().Is6()
+	if both {
+		v4 = make(map[podHealth]int, len(group)/2)
+	}
+	for i := range group {
+		c := &group[i]
+		key := podHealth{Pod{c.sl.Key.Cluster, c.ep.TargetUID}, c.reason == ReasonDraining}
+		if both && c.ep.TargetUID != "" {
+			at, paired := v4[key]
+			if paired && c.at.Addr().Is6() {
+				targets[at].More = append(targets[at].More, c.at)
+				continue
+			}
+			if !paired && c.at.Addr().Is4() {
+				v4[key] = len(targets)
+			}
+		}
+		targets = append(targets, Target{Addr: c.at, Draining: key.draining})
+	}
+	return targets
+}
+
+// podHealth tells apart the addresses of a pod that may be one endpoint.
+type podHealth struct {
+	pod      Pod
+	draining bool
+}

@@ -1,0 +1,195 @@
+// Pure: values in, values out.
+
+package xdsserver
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/slicecast/slicecast/internal/endpoint"
+)
+
+// The values of the labels slicecast.io/failover and slicecast.io/terminating that mean something.
+const (
+	failoverAny    = "any"
+	failoverRegion = "region"
+	failoverNone   = "none"
+	drainPolicy    = "drain"
+)
+
+// tierOut is the tier of a cluster that the client does not fail over to.
+const tierOut = 255
+
+// collect gives every address of the service port that name means, in all clusters that name speaks of. What is out of
+// the client's reach, of the other family, or said by a slice that no longer speaks for the pod has its
+// reason already.
+func collect(svc Service, view View, name Name) []candidate {
+	states := svc.States
+	if !slices.IsSortedFunc(states, byCluster) {
+		states = slices.SortedFunc(slices.Values(states), byCluster)
+	}
+	if name.Cluster != "" {
+		states = slices.DeleteFunc(slices.Clone(states), func(st endpoint.State) bool { return st.Key.Cluster != name.Cluster })
+	}
+	if len(states) == 0 || states[0].Key.Namespace != name.Namespace || states[0].Key.Service != name.Service {
+		return nil
+	}
+	port := portOf(states, name)
+	reach := reachOf(svc, view, name)
+	total := 0
+	for i := range states {
+		for j := range states[i].Slices {
+			total += len(states[i].Slices[j].Endpoints)
+		}
+	}
+	all := make([]candidate, 0, total)
+	for i := range states {
+		all = collectState(all, &states[i], port, reach)
+	}
+	for i := range all {
+		c := &all[i]
+		if len(svc.Promised) > 0 && c.ep.TargetUID != "" {
+			_, c.promised = svc.Promised[Pod{c.sl.Key.Cluster, c.ep.TargetUID}]
+		}
+		if c.reason == 0 && !view.Family.takes(c.at.Addr()) {
+			c.reason = ReasonFamily
+		}
+	}
+	return all
+}
+
+// collectState appends the addresses that one cluster has.
+func collectState(all []candidate, st *endpoint.State, port portMatch, reach reach) []candidate {
+	speaker := speakersOf(st)
+	proto := candidate{
+		region: reach.svc.Regions[st.Key.Cluster],
+		tier:   reach.tier(st.Key.Cluster),
+		drain:  terminatingPolicy(st) == drainPolicy,
+	}
+	if proto.tier == tierOut {
+		proto.reason = ReasonFailover
+	}
+	for i := range st.Slices {
+		sl := &st.Slices[i]
+		number := port.in(sl)
+		if number == 0 {
+			continue
+		}
+		for j := range sl.Endpoints {
+			c := proto
+			c.sl, c.ep = sl, &sl.Endpoints[j]
+			c.at = netip.AddrPortFrom(c.ep.Addr, number)
+			c.cond = c.ep.Conditions
+			speaker.correct(&c, port)
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// portMatch says which port of a slice a name means: an exact name wins over a number, over the whole service.
+type portMatch struct {
+	name   string
+	number uint16 // not 0: by number
+}
+
+func portOf(states []endpoint.State, name Name) portMatch {
+	number := name.number()
+	if number == 0 {
+		return portMatch{name: name.Port}
+	}
+	for i := range states {
+		for j := range states[i].Slices {
+			for _, p := range states[i].Slices[j].Ports {
+				if p.Name == name.Port {
+					return portMatch{name: name.Port}
+				}
+			}
+		}
+	}
+	return portMatch{number: number}
+}
+
+// in gives the number of the port in a slice, 0 when it does not have it.
+func (m portMatch) in(sl *endpoint.Slice) uint16 {
+	for i := range sl.Ports {
+		if p := &sl.Ports[i]; m.number != 0 && p.Number == m.number || m.number == 0 && p.Name == m.name {
+			return p.Number
+		}
+	}
+	return 0
+}
+
+// reach says which clusters a client uses, and in which order.
+type reach struct {
+	svc    *Service
+	view   View
+	region string // of the client
+	far    string // failover policy
+	all    bool   // everything at priority 0
+}
+
+func reachOf(svc Service, view View, name Name) reach {
+	r := reach{svc: &svc, view: view, region: view.Region, all: name.Cluster != "" || view.Cluster == ""}
+	if r.region == "" {
+		r.region = svc.Regions[view.Cluster]
+	}
+	r.far = failoverPolicy(svc, view.Cluster)
+	return r
+}
+
+// tier gives the place of a cluster in the order, or tierOut.
+func (r reach) tier(cluster string) uint8 {
+	switch {
+	case r.all || cluster == r.view.Cluster:
+		return 0
+	case r.far == failoverNone:
+		return tierOut
+	case r.region != "" && r.svc.Regions[cluster] == r.region:
+		return 1
+	case r.far == failoverRegion:
+		return tierOut
+	default:
+		return 2
+	}
+}
+
+// failoverPolicy reads the label from the client's own cluster, else from the smallest cluster name that has the
+// service. An unset or unknown value means the default.
+func failoverPolicy(svc Service, own string) string {
+	var from *endpoint.State
+	for i := range svc.States {
+		st := &svc.States[i]
+		if len(st.Slices) > 0 && (from == nil || st.Key.Cluster == own || from.Key.Cluster != own && st.Key.Cluster < from.Key.Cluster) {
+			from = st
+		}
+	}
+	if from != nil {
+		switch policy := newest(from).FailoverPolicy; policy {
+		case failoverAny, failoverRegion, failoverNone:
+			return policy
+		}
+	}
+	return svc.Failover
+}
+
+func terminatingPolicy(st *endpoint.State) string {
+	if len(st.Slices) == 0 {
+		return ""
+	}
+	return newest(st).TerminatingPolicy
+}
+
+// newest gives the slice with the highest version, which speaks for the labels of its service.
+func newest(st *endpoint.State) *endpoint.Slice {
+	best := &st.Slices[0]
+	for i := range st.Slices {
+		if sl := &st.Slices[i]; sl.Version.After(best.Version) {
+			best = sl
+		}
+	}
+	return best
+}
+
+func byCluster(a, b endpoint.State) int { return strings.Compare(a.Key.Cluster, b.Key.Cluster) }

@@ -1,0 +1,247 @@
+package xdsserver
+
+import (
+	"slices"
+	"time"
+)
+
+// entryID names a resource as one View sees it. Clusters are the same for all: their View is zero.
+type entryID struct {
+	kind kind
+	name string
+	view View
+}
+
+// entry is a resource that somebody subscribes to.
+type entry struct {
+	id      entryID
+	name    Name
+	formed  bool      // name means something
+	current *resource // nil: a cluster that is not there, or an assignment of which too little is known to answer
+	subs    []*sub
+	alive   []held // the versions that some client has, or is on its way to have
+}
+
+// held counts who refers to one version.
+type held struct {
+	resource *resource
+	n        int
+}
+
+// sub is a resource on a stream.
+type sub struct {
+	st       *stream
+	e        *entry
+	at       int // place in e.subs
+	named    bool
+	gone     bool        // it was unsubscribed
+	dirty    bool        // it is queued
+	force    bool        // to be sent even if the client has it
+	unknown  bool        // the client holds a version that this replica does not know
+	told     bool        // it was sent something, or told that it holds something
+	acked    *resource   // what the client acknowledged last
+	sent     *resource   // what it was sent last
+	flight   []*resource // what it was sent and has not answered
+	rejected *resource   // what it rejected last: parked until the content changes
+	cause    *change     // the oldest change that it has not been sent
+}
+
+// change is one change of one service on its way to its subscribers.
+type change struct {
+	received time.Time // when its State came
+	observed time.Time // when a watcher saw it, zero when unknown
+	waiting  int       // subscribers that have not acknowledged it
+	reached  bool      // one has
+}
+
+// entry gives the resource of that name as a stream sees it, made at its first subscription.
+func (h *Hub) entry(st *stream, k kind, name string) *entry {
+	id := entryID{kind: k, name: name}
+	if k == assignments {
+		id.view = st.view
+	}
+	if e := h.entries[id]; e != nil {
+		return e
+	}
+	e := &entry{id: id}
+	parsed, err := ParseName(name)
+	e.name, e.formed = parsed, err == nil
+	h.entries[id] = e
+	svc := e.name.service()
+	if h.byService[svc] == nil {
+		h.byService[svc] = map[*entry]struct{}{}
+	}
+	h.byService[svc][e] = struct{}{}
+	h.setCurrent(e, h.make(e))
+	if !h.isKnown(e) {
+		h.metrics.unknownNames.Inc()
+	}
+	return e
+}
+
+// isKnown reports whether a name resolves to a service.
+func (h *Hub) isKnown(e *entry) bool {
+	_, known := h.store.service(e.name.service())
+	return e.formed && known
+}
+
+// make encodes a resource as it is now; nil when it cannot be answered or is not there.
+func (h *Hub) make(e *entry) *resource {
+	svc, _ := h.store.service(e.name.service())
+	if e.id.kind == clusters {
+		spec, there := specOf(svc.States, e.name)
+		if !there || !e.formed {
+			return nil
+		}
+		r, err := encodeCluster(spec)
+		if err != nil {
+			panic("a cluster made of constants does not encode: " + err.Error())
+		}
+		return r
+	}
+	a := Assignment{Name: e.id.name}
+	if e.formed {
+		a = Assign(svc, e.id.view, e.name)
+	}
+	if len(a.Localities) == 0 && e.current == nil && h.store.blind(e.name) {
+		return nil
+	}
+	return h.share(e, encodeAssignment(a))
+}
+
+// share gives the equal resource that another View has, so that it is kept once.
+func (h *Hub) share(e *entry, r *resource) *resource {
+	for other := range h.byService[e.name.service()] {
+		if other.id.kind == e.id.kind && other.id.name == e.id.name && sameResource(other.current, r) {
+			return other.current
+		}
+	}
+	return r
+}
+
+func sameResource(a, b *resource) bool {
+	return a == b || a != nil && b != nil && a.version == b.version
+}
+
+// setCurrent replaces the current version of a resource.
+func (h *Hub) setCurrent(e *entry, r *resource) {
+	e.hold(r)
+	e.release(e.current)
+	if e.current != nil && e.current.fallback {
+		h.metrics.fallback.Dec()
+	}
+	if r != nil && r.fallback {
+		h.metrics.fallback.Inc()
+	}
+	e.current = r
+}
+
+// hold and release count who refers to a version.
+func (e *entry) hold(r *resource) {
+	if r == nil {
+		return
+	}
+	for i := range e.alive {
+		if e.alive[i].resource == r {
+			e.alive[i].n++
+			return
+		}
+	}
+	e.alive = append(e.alive, held{r, 1})
+}
+
+func (e *entry) release(r *resource) {
+	if r == nil {
+		return
+	}
+	for i := range e.alive {
+		if e.alive[i].resource != r {
+			continue
+		}
+		if e.alive[i].n--; e.alive[i].n == 0 {
+			e.alive = slices.Delete(e.alive, i, i+1)
+		}
+		return
+	}
+}
+
+// subscribe gives the sub of a name, a new one if need be.
+func (h *Hub) subscribe(st *stream, k kind, name string) *sub {
+	t := &st.types[k]
+	if s := t.subs[name]; s != nil {
+		return s
+	}
+	e := h.entry(st, k, name)
+	s := &sub{st: st, e: e, at: len(e.subs)}
+	e.subs = append(e.subs, s)
+	t.subs[e.id.name] = s
+	return s
+}
+
+// unsubscribe removes a sub; the resource goes with its last one.
+func (h *Hub) unsubscribe(s *sub) {
+	e, t := s.e, &s.st.types[s.e.id.kind]
+	h.clean(s)
+	s.gone = true
+	last := len(e.subs) - 1
+	e.subs[s.at] = e.subs[last]
+	e.subs[s.at].at = s.at
+	e.subs[last] = nil
+	e.subs = e.subs[:last]
+	e.release(s.acked)
+	for _, r := range s.flight {
+		e.release(r)
+	}
+	if s.unknown {
+		t.unknown--
+	}
+	h.settleChange(s.cause, false)
+	s.cause = nil
+	delete(t.subs, e.id.name)
+	if last > 0 {
+		return
+	}
+	h.setCurrent(e, nil)
+	delete(h.entries, e.id)
+	svc := e.name.service()
+	delete(h.byService[svc], e)
+	if len(h.byService[svc]) == 0 {
+		delete(h.byService, svc)
+	}
+}
+
+// mark queues a sub to be sent; it stays where it is in the queue when it was queued before.
+func (h *Hub) mark(s *sub, cause *change) {
+	if cause != nil && s.cause == nil {
+		s.cause = cause
+		cause.waiting++
+	}
+	t := &s.st.types[s.e.id.kind]
+	t.stale = true
+	if !s.dirty {
+		s.dirty = true
+		t.dirty++
+		t.queue = append(t.queue, s)
+	}
+	s.st.rouse()
+}
+
+// clean takes the mark of a sub away; its place in the queue means nothing then.
+func (h *Hub) clean(s *sub) {
+	if s.dirty {
+		s.dirty = false
+		s.st.types[s.e.id.kind].dirty--
+	}
+}
+
+// settleChange counts one subscriber of a change as done.
+func (h *Hub) settleChange(c *change, acked bool) {
+	if c == nil {
+		return
+	}
+	c.waiting--
+	c.reached = c.reached || acked
+	if c.waiting == 0 && c.reached && !c.observed.IsZero() {
+		h.metrics.total.Observe(h.now().Sub(c.observed).Seconds())
+	}
+}

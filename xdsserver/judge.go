@@ -1,0 +1,173 @@
+// Pure: values in, values out.
+
+package xdsserver
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/slicecast/slicecast/internal/endpoint"
+)
+
+// Reason says why an address is in an Assignment, or is not: the rule that decided.
+type Reason uint8
+
+// The reasons. The first three keep an address, the others leave it out.
+const (
+	ReasonReady       Reason = iota + 1 // it is ready (rule R1)
+	ReasonFallback                      // nothing of its family is ready, and it still serves (rule R3)
+	ReasonDraining                      // it is terminating, and the service asks to send those as DRAINING
+	ReasonNotReady                      // it is neither ready nor terminating
+	ReasonTerminating                   // it is terminating while others are ready, or serves no more
+	ReasonDuplicate                     // another endpoint with the same address and port speaks for it
+	ReasonMoved                         // a newer slice has its pod at another address
+	ReasonHint                          // topology hints give it to other zones or nodes
+	ReasonFamily                        // the client asked for the other address family
+	ReasonFailover                      // the client does not fail over to its cluster
+	ReasonPromised                      // the drain gate promised never to choose it again
+)
+
+// reasonTexts are the texts of the reasons, in order.
+var reasonTexts = [...]string{
+	"unknown", "ready", "fallback", "draining", "not ready", "terminating", "duplicate", "moved", "hint", "family", "failover", "promised",
+}
+
+// String gives one word or two for people.
+func (r Reason) String() string {
+	if int(r) >= len(reasonTexts) {
+		r = 0
+	}
+	return reasonTexts[r]
+}
+
+// Kept reports whether r puts an address into the Assignment.
+func (r Reason) Kept() bool { return r == ReasonReady || r == ReasonFallback || r == ReasonDraining }
+
+// Chosen reports whether r makes clients send new work to an address.
+func (r Reason) Chosen() bool { return r == ReasonReady || r == ReasonFallback }
+
+// Verdict is what Assign decided about one address and port of one slice.
+type Verdict struct {
+	Cluster string
+	Slice   string
+	UID     string // of the pod
+	Addr    netip.AddrPort
+	Reason  Reason
+}
+
+// Explain gives the decision about every address that could be in Assign(svc, view, name), sorted by address, cluster
+// and slice.
+func Explain(svc Service, view View, name Name) []Verdict {
+	all := judge(svc, view, name)
+	out := make([]Verdict, len(all))
+	for i, c := range all {
+		out[i] = Verdict{c.sl.Key.Cluster, c.sl.Name, c.ep.TargetUID, c.at, c.reason}
+	}
+	slices.SortStableFunc(out, func(a, b Verdict) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Slice, b.Slice), strings.Compare(a.UID, b.UID))
+	})
+	return out
+}
+
+// candidate is one address and port of one slice on its way through the rules. While reason is 0 it is undecided.
+type candidate struct {
+	at     netip.AddrPort
+	ep     *endpoint.Endpoint
+	sl     *endpoint.Slice
+	region string
+	cond   endpoint.Conditions // of the slice that speaks for the pod
+	tier   uint8               // 0 own cluster, 1 its region, 2 the rest
+	drain  bool                // the service asks to send terminating endpoints as DRAINING
+	reason Reason
+
+	promised bool // nothing new may be sent to its pod
+}
+
+// rank orders candidates of one address: ready before serving and terminating before the rest.
+func (c *candidate) rank() int {
+	switch ready, fallback := c.cond.Usable(); {
+	case c.promised:
+		return 2
+	case ready:
+		return 0
+	case fallback:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// judge collects the candidates of a service port and lets each rule decide about them, in this order: reach of the
+// client, family, moved pods (these in collect), duplicates, readiness and fallback, hints.
+func judge(svc Service, view View, name Name) []candidate {
+	all := collect(svc, view, name)
+	dropDuplicates(all)
+	for _, v6 := range [...]bool{false, true} {
+		decideFamily(all, v6, hintsOf(view, name))
+	}
+	return all
+}
+
+// dropDuplicates leaves one undecided candidate per address and port (rule D12): the one that is more usable, then
+// that of the smaller cluster name, in one cluster that of the newer slice, then of the smaller slice name.
+func dropDuplicates(all []candidate) {
+	slices.SortFunc(all, func(a, b candidate) int {
+		if c := a.at.Compare(b.at); c != 0 {
+			return c
+		}
+		return cmp.Or(
+			cmp.Compare(a.rank(), b.rank()),
+			strings.Compare(a.sl.Key.Cluster, b.sl.Key.Cluster),
+			b.sl.Version.Compare(a.sl.Version),
+			strings.Compare(a.sl.Name, b.sl.Name),
+			strings.Compare(a.ep.TargetUID, b.ep.TargetUID),
+			strings.Compare(a.ep.TargetName, b.ep.TargetName),
+		)
+	})
+	var taken netip.AddrPort
+	for i := range all {
+		switch c := &all[i]; {
+		case c.reason != 0:
+		case c.at == taken:
+			c.reason = ReasonDuplicate
+		default:
+			taken = c.at
+		}
+	}
+}
+
+// decideFamily decides what is left of one address family: ready endpoints, where the hints allow them; only if there
+// is none in any cluster that the client may use, the serving and terminating ones (rules R3, R8, D10, D11).
+func decideFamily(all []candidate, v6 bool, h hints) {
+	ready := false
+	for i := range all {
+		if c := &all[i]; c.reason == 0 && c.at.Addr().Is6() == v6 && c.rank() == 0 {
+			ready = true
+			h.see(c)
+		}
+	}
+	for i := range all {
+		c := &all[i]
+		if c.reason != 0 || c.at.Addr().Is6() != v6 {
+			continue
+		}
+		switch {
+		case c.rank() == 0 && h.refuse(c):
+			c.reason = ReasonHint
+		case c.rank() == 0:
+			c.reason = ReasonReady
+		case c.rank() == 1 && !ready:
+			c.reason = ReasonFallback
+		case c.drain && c.cond&endpoint.Terminating != 0:
+			c.reason = ReasonDraining
+		case c.promised:
+			c.reason = ReasonPromised
+		case c.cond&endpoint.Terminating == 0:
+			c.reason = ReasonNotReady
+		default:
+			c.reason = ReasonTerminating
+		}
+	}
+}

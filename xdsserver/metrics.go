@@ -1,0 +1,123 @@
+package xdsserver
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are what the room counts. Every label value is known beforehand.
+type metrics struct {
+	streams      *prometheus.GaugeVec
+	pushes       *prometheus.CounterVec
+	resources    *prometheus.CounterVec
+	bytes        *prometheus.CounterVec
+	acks         *prometheus.CounterVec
+	nacks        *prometheus.CounterVec
+	slow         *prometheus.CounterVec
+	stalls       prometheus.Counter
+	views        prometheus.Gauge
+	fallback     prometheus.Gauge
+	empty        prometheus.Counter
+	unknownNames prometheus.Counter
+	refused      prometheus.Counter
+	late         prometheus.Counter
+	disagreed    prometheus.Counter
+
+	push, ack, total prometheus.Observer
+}
+
+// The causes for which a slow stream is ended.
+const (
+	slowAck  = "ack"
+	slowSend = "send"
+)
+
+func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (*metrics, error) {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "slicecast_xds_" + name, Help: help})
+	}
+	counters := func(label, name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "slicecast_xds_" + name, Help: help}, []string{label})
+	}
+	m := &metrics{
+		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "slicecast_xds_streams", Help: "Open streams by service (ads, eds, cds) and protocol (delta, sotw).",
+		}, []string{"type", "protocol"}),
+		pushes:       counters("type", "pushes_total", "Responses sent."),
+		resources:    counters("type", "resources_total", "Resources in responses sent, removed ones included."),
+		bytes:        counters("type", "push_bytes_total", "Bytes of responses sent."),
+		acks:         counters("type", "acks_total", "Responses that clients acknowledged."),
+		nacks:        counters("type", "nacks_total", "Responses that clients rejected."),
+		slow:         counters("cause", "slow_streams_total", "Streams ended because an acknowledgement (ack) or a send (send) took too long."),
+		stalls:       counter("window_stalls_total", "Times that a stream had something to send and its window was full."),
+		views:        prometheus.NewGauge(prometheus.GaugeOpts{Name: "slicecast_xds_views", Help: "Views that have a stream."}),
+		fallback:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "slicecast_xds_fallback", Help: "Assignments in which serving and terminating endpoints serve because none is ready."}),
+		empty:        counter("empty_assignments_total", "Assignments without endpoints in responses sent."),
+		unknownNames: counter("unknown_names_total", "Subscriptions to names that resolve to no known service."),
+		refused:      counter("refused_types_total", "Requests for types that are not served."),
+		late:         counter("late_first_answers_total", "First answers given before all that the bus held was applied, because it took too long."),
+		disagreed:    counter("resyncs_total", "Sessions opened again because checkpoints disagreed with the view."),
+	}
+	all := []prometheus.Collector{
+		m.streams, m.pushes, m.resources, m.bytes, m.acks, m.nacks, m.slow, m.stalls, m.views, m.fallback, m.empty, m.unknownNames,
+		m.refused, m.late, m.disagreed,
+	}
+	for _, service := range [...]string{"ads", "eds", "cds"} {
+		m.streams.WithLabelValues(service, "delta")
+		m.streams.WithLabelValues(service, "sotw")
+	}
+	for k := range kinds {
+		for _, v := range [...]*prometheus.CounterVec{m.pushes, m.resources, m.bytes, m.acks, m.nacks} {
+			v.WithLabelValues(k.String())
+		}
+	}
+	m.slow.WithLabelValues(slowAck)
+	m.slow.WithLabelValues(slowSend)
+	if propagation == nil {
+		propagation = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "unused"}, []string{"stage"})
+	}
+	m.push, m.ack, m.total = propagation.WithLabelValues("push"), propagation.WithLabelValues("ack"), propagation.WithLabelValues("total")
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range all {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("register the metrics of the xDS server: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// count counts a response that is about to be sent.
+func (m *metrics) count(r *response) {
+	kind := r.kind.String()
+	m.pushes.WithLabelValues(kind).Inc()
+	m.resources.WithLabelValues(kind).Add(float64(len(r.items)))
+	m.bytes.WithLabelValues(kind).Add(float64(r.frame.size))
+	for _, it := range r.items {
+		if it.resource != nil && it.resource.empty {
+			m.empty.Inc()
+		}
+	}
+}
+
+// sent observes how long changes took from their State to the transport.
+func (m *metrics) sent(r *response, now time.Time) {
+	for _, c := range r.causes {
+		m.push.Observe(now.Sub(c.received).Seconds())
+	}
+}
+
+// answered counts the client's answer to a response.
+func (m *metrics) answered(r *response, nack bool, now time.Time) {
+	if nack {
+		m.nacks.WithLabelValues(r.kind.String()).Inc()
+		return
+	}
+	m.acks.WithLabelValues(r.kind.String()).Inc()
+	for range r.causes {
+		m.ack.Observe(now.Sub(r.at).Seconds())
+	}
+}

@@ -1,0 +1,251 @@
+package xdsserver
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/slicecast/slicecast/internal/endpoint"
+)
+
+// index finds the services that a pod or an address is in, by one mention per endpoint of a live slice.
+type index struct {
+	pods  map[Pod][]*service
+	addrs map[clusterAddr][]*service
+}
+
+type clusterAddr struct {
+	cluster string
+	addr    netip.Addr
+}
+
+func newIndex() index {
+	return index{pods: map[Pod][]*service{}, addrs: map[clusterAddr][]*service{}}
+}
+
+// replace takes out what before mentions and puts in what after does; slices that are in both cost nothing.
+func (x *index) replace(svc *service, before, after *endpoint.State) {
+	for i := range before.Slices {
+		if sl := &before.Slices[i]; !sameVersion(after, sl) {
+			x.remove(svc, sl)
+		}
+	}
+	for i := range after.Slices {
+		if sl := &after.Slices[i]; !sameVersion(before, sl) {
+			x.add(svc, sl)
+		}
+	}
+}
+
+func sameVersion(st *endpoint.State, sl *endpoint.Slice) bool {
+	other := liveSlice(st, sl.Name)
+	return other != nil && other.Version == sl.Version && other.Translator == sl.Translator && other.SameContent(*sl)
+}
+
+func (x *index) add(svc *service, sl *endpoint.Slice) {
+	for i := range sl.Endpoints {
+		e := &sl.Endpoints[i]
+		at := clusterAddr{sl.Key.Cluster, e.Addr}
+		x.addrs[at] = append(x.addrs[at], svc)
+		if e.TargetUID != "" {
+			pod := Pod{sl.Key.Cluster, e.TargetUID}
+			x.pods[pod] = append(x.pods[pod], svc)
+		}
+	}
+}
+
+func (x *index) remove(svc *service, sl *endpoint.Slice) {
+	for i := range sl.Endpoints {
+		e := &sl.Endpoints[i]
+		takeOut(x.addrs, clusterAddr{sl.Key.Cluster, e.Addr}, svc)
+		if e.TargetUID != "" {
+			takeOut(x.pods, Pod{sl.Key.Cluster, e.TargetUID}, svc)
+		}
+	}
+}
+
+// takeOut removes one mention of svc.
+func takeOut[K comparable](m map[K][]*service, key K, svc *service) {
+	list := m[key]
+	i := slices.Index(list, svc)
+	if i < 0 {
+		return
+	}
+	if list = slices.Delete(list, i, i+1); len(list) == 0 {
+		delete(m, key)
+		return
+	}
+	m[key] = list
+}
+
+// pod gives what the memory says of one pod.
+func (s *Store) pod(cluster, uid string, addrs []netip.Addr) PodView {
+	_, promised := s.promised[Pod{cluster, uid}]
+	out := PodView{Floor: s.floor(cluster), Promised: promised}
+	if c := s.clusters[cluster]; c != nil {
+		out.Current = c.synced && s.complete
+	}
+	for _, svc := range s.mentioning(cluster, uid, addrs) {
+		from := len(out.Seen)
+		out.Seen = appendSeen(out.Seen, svc, cluster, uid, addrs)
+		if len(out.Seen) > from {
+			out.Services = append(out.Services, svc.id.String())
+			out.Fallback = s.markUsed(svc, out.Seen[from:]) || out.Fallback
+		}
+	}
+	for _, p := range out.Seen {
+		out.Used = out.Used || p.Used
+		for _, port := range p.Ports {
+			out.Addrs = append(out.Addrs, netip.AddrPortFrom(p.Endpoint.Addr, port.Number))
+		}
+	}
+	out.Fallback = out.Fallback && out.Used
+	slices.SortFunc(out.Addrs, netip.AddrPort.Compare)
+	out.Addrs = slices.Compact(out.Addrs)
+	out.Foreign = s.foreign(cluster, uid, addrs, out.Seen)
+	out.Shared = slices.ContainsFunc(out.Foreign, func(a netip.AddrPort) bool { return slices.Contains(out.Addrs, a) })
+	return out
+}
+
+// mentioning lists the services that may hold a pod, sorted by name.
+func (s *Store) mentioning(cluster, uid string, addrs []netip.Addr) []*service {
+	var list []*service
+	if uid != "" {
+		list = append(list, s.index.pods[Pod{cluster, uid}]...)
+	}
+	for _, a := range addrs {
+		list = append(list, s.index.addrs[clusterAddr{cluster, a}]...)
+	}
+	slices.SortFunc(list, func(a, b *service) int { return strings.Compare(a.id.String(), b.id.String()) })
+	return slices.Compact(list)
+}
+
+// isPod reports whether an endpoint is of the pod: by its uid, or by address where it has no target.
+func isPod(e *endpoint.Endpoint, uid string, addrs []netip.Addr) bool {
+	if e.TargetUID != "" {
+		return e.TargetUID == uid
+	}
+	return slices.Contains(addrs, e.Addr)
+}
+
+// appendSeen appends every place of a service that holds the pod.
+func appendSeen(seen []PodSlice, svc *service, cluster, uid string, addrs []netip.Addr) []PodSlice {
+	i := svc.find(cluster)
+	if i < 0 {
+		return seen
+	}
+	st := &svc.states[i]
+	for j := range st.Slices {
+		sl := &st.Slices[j]
+		for k := range sl.Endpoints {
+			if e := &sl.Endpoints[k]; isPod(e, uid, addrs) {
+				seen = append(seen, PodSlice{Key: sl.Key, Slice: sl.Name, Version: sl.Version, Endpoint: *e, Ports: sl.Ports})
+			}
+		}
+	}
+	return seen
+}
+
+// markUsed marks the places that some View would choose: of the merged ports, a client of no cluster and one of each
+// cluster; and every other name that is subscribed to. Zones and nodes only narrow what such a client sees. It reports
+// whether one is chosen by fallback.
+func (s *Store) markUsed(svc *service, seen []PodSlice) (fallback bool) {
+	input, _ := s.service(svc.id)
+	uses := s.inUse(svc.id)
+	ports := map[string]bool{}
+	for _, p := range seen {
+		for _, port := range p.Ports {
+			ports[port.Name] = true
+		}
+	}
+	for port := range ports {
+		name := Name{Service: svc.id.service, Namespace: svc.id.namespace, Port: port}
+		uses = append(uses, use{View{}, name})
+		for cluster := range s.clusters {
+			uses = append(uses, use{View{Cluster: cluster}, name})
+		}
+	}
+	for _, u := range uses {
+		for _, v := range Explain(input, u.view, u.name) {
+			if !v.Reason.Chosen() {
+				continue
+			}
+			for i := range seen {
+				p := &seen[i]
+				if v.Cluster == p.Key.Cluster && v.Slice == p.Slice && v.UID == p.Endpoint.TargetUID && v.Addr.Addr() == p.Endpoint.Addr {
+					p.Used = true
+					fallback = fallback || v.Reason == ReasonFallback
+				}
+			}
+		}
+	}
+	return fallback
+}
+
+// foreign lists, at the pod's addresses, the ports of other pods that are ready or serving.
+func (s *Store) foreign(cluster, uid string, addrs []netip.Addr, seen []PodSlice) []netip.AddrPort {
+	addrs = slices.Clone(addrs)
+	for _, p := range seen {
+		addrs = append(addrs, p.Endpoint.Addr)
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	var out []netip.AddrPort
+	for _, a := range slices.Compact(addrs) {
+		for _, svc := range s.mentioning(cluster, "", []netip.Addr{a}) {
+			i := svc.find(cluster)
+			if i < 0 {
+				continue
+			}
+			for j := range svc.states[i].Slices {
+				out = appendForeign(out, &svc.states[i].Slices[j], a, uid)
+			}
+		}
+	}
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return slices.Compact(out)
+}
+
+func appendForeign(out []netip.AddrPort, sl *endpoint.Slice, a netip.Addr, uid string) []netip.AddrPort {
+	for i := range sl.Endpoints {
+		e := &sl.Endpoints[i]
+		if e.Addr != a || e.TargetUID == uid || e.TargetUID == "" || e.Conditions&(endpoint.Ready|endpoint.Serving) == 0 {
+			continue
+		}
+		for _, p := range sl.Ports {
+			out = append(out, netip.AddrPortFrom(a, p.Number))
+		}
+	}
+	return out
+}
+
+// promise puts a pod into the promise set.
+func (s *Store) promise(cluster, uid string) {
+	if uid != "" {
+		s.promised[Pod{cluster, uid}] = struct{}{}
+		s.touched(s.touchesOf(cluster, uid))
+	}
+}
+
+// release takes a pod out of the promise set.
+func (s *Store) release(cluster, uid string) {
+	if _, promised := s.promised[Pod{cluster, uid}]; promised {
+		delete(s.promised, Pod{cluster, uid})
+		s.touched(s.touchesOf(cluster, uid))
+	}
+}
+
+func (s *Store) touchesOf(cluster, uid string) (touched []touch) {
+	for _, svc := range s.mentioning(cluster, uid, nil) {
+		touched = append(touched, touch{id: svc.id})
+	}
+	return touched
+}
+
+// keepPromises drops the promises for pods of a cluster that are in no slice any more.
+func (s *Store) keepPromises(cluster string) {
+	for pod := range s.promised {
+		if pod.Cluster == cluster && len(s.index.pods[pod]) == 0 {
+			delete(s.promised, pod)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package xdsserver
+
+import (
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// The keys of node metadata that place a client.
+const (
+	metadataCluster = "slicecast.io/cluster"
+	metadataFamily  = "slicecast.io/ip-family"
+	metadataNode    = "slicecast.io/node"
+)
+
+// allNames is the name that subscribes to everything.
+const allNames = "*"
+
+// request is a request of a client, of either protocol.
+type request struct {
+	kind    kind
+	node    *corev3.Node
+	nonce   string
+	nack    bool
+	version string // SotW: what the client holds
+
+	names []string // SotW: all that it wants
+
+	subscribe   []string // delta
+	unsubscribe []string
+	initial     map[string]string // delta, in the first request: what it holds
+}
+
+// viewOf reads where a client is.
+func viewOf(n *corev3.Node) View {
+	fields := n.GetMetadata().GetFields()
+	text := func(key string) string { return fields[key].GetStringValue() }
+	return View{
+		Cluster: text(metadataCluster),
+		Region:  n.GetLocality().GetRegion(),
+		Zone:    n.GetLocality().GetZone(),
+		Node:    text(metadataNode),
+		Family:  ParseFamily(text(metadataFamily)),
+	}
+}
+
+// request takes a request of a stream.
+func (h *Hub) request(st *stream, r request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if st.ended {
+		return
+	}
+	h.identify(st, r.node.GetId(), viewOf(r.node))
+	t := &st.types[r.kind]
+	first := !t.asked
+	t.asked = true
+	if r.nonce != "" {
+		h.settle(st, r)
+	}
+	if st.delta {
+		h.requestDelta(st, t, r, first)
+	} else if r.nonce == "" || r.nonce == t.nonce {
+		// The names in an answer to an older response are not looked at: the answer to the newest has them all.
+		h.requestSotW(st, t, r, first)
+	}
+	h.acknowledged(st)
+	st.rouse()
+	h.signal()
+}
+
+// requestDelta changes the subscriptions of a delta stream. What is subscribed to again is sent again: the client may
+// have forgotten it. Only what its first request says it holds is spared.
+func (h *Hub) requestDelta(st *stream, t *subscription, r request, first bool) {
+	if first && r.kind == clusters && len(r.subscribe) == 0 {
+		t.legacy = true
+		h.subscribeAll(st, t, r, first)
+	}
+	for _, name := range r.subscribe {
+		if name == allNames {
+			h.subscribeAll(st, t, r, first)
+			continue
+		}
+		s := h.subscribe(st, r.kind, name)
+		s.named = true
+		h.ask(s, r, first)
+	}
+	for _, name := range r.unsubscribe {
+		h.dropName(st, t, name)
+	}
+	t.answer = t.answer || first && t.wildcard
+}
+
+// subscribeAll subscribes to every merged cluster, and to those that the client holds and that are gone. There is no
+// wildcard of assignments.
+func (h *Hub) subscribeAll(st *stream, t *subscription, r request, first bool) {
+	if r.kind != clusters {
+		return
+	}
+	t.wildcard = true
+	for _, name := range h.sortedNames() {
+		h.ask(h.subscribe(st, r.kind, name), r, first)
+	}
+	if !first {
+		return
+	}
+	for name := range r.initial {
+		if t.subs[name] == nil {
+			h.ask(h.subscribe(st, r.kind, name), r, first)
+		}
+	}
+}
+
+// ask queues a sub that the client asked for, unless the client's first request says that it holds what is current.
+func (h *Hub) ask(s *sub, r request, first bool) {
+	if version, holds := r.initial[s.e.id.name]; first && holds {
+		h.adopt(s, version)
+		return
+	}
+	s.force = true
+	h.mark(s, nil)
+}
+
+// adopt takes over what a client holds from an earlier stream. A version that no entry knows may hold anything.
+func (h *Hub) adopt(s *sub, version string) {
+	s.told = true
+	if current := s.e.current; current != nil && current.version == version {
+		if s.acked == nil {
+			s.acked, s.sent = current, current
+			s.e.hold(current)
+		}
+		return
+	}
+	for _, a := range s.e.alive {
+		if a.resource.version == version && s.acked == nil {
+			s.acked, s.sent = a.resource, a.resource
+			s.e.hold(a.resource)
+			h.mark(s, nil)
+			return
+		}
+	}
+	h.suspect(s)
+	h.mark(s, nil)
+}
+
+// suspect notes that the client holds a version that this replica does not know.
+func (h *Hub) suspect(s *sub) {
+	if !s.unknown {
+		s.unknown = true
+		s.st.types[s.e.id.kind].unknown++
+	}
+}
+
+// dropName ends the subscription to a name. While a wildcard wants it too, the client is told again what it is.
+func (h *Hub) dropName(st *stream, t *subscription, name string) {
+	if name == allNames {
+		t.wildcard, t.legacy = false, false
+		for _, s := range t.subs {
+			if !s.named {
+				h.unsubscribe(s)
+			}
+		}
+		return
+	}
+	s := t.subs[name]
+	switch {
+	case s == nil:
+	case t.wildcard:
+		s.named, s.force = false, true
+		h.mark(s, nil)
+	default:
+		h.unsubscribe(s)
+	}
+}
+
+// requestSotW changes the subscriptions of a SotW stream to the names of a request. No names are a wildcard of
+// clusters, until names have been given, and nothing for assignments.
+func (h *Hub) requestSotW(st *stream, t *subscription, r request, first bool) {
+	if r.kind == clusters && len(r.names) == 0 && (first || t.legacy) {
+		t.legacy = true
+		if first {
+			h.subscribeAll(st, t, r, first)
+			t.answer = true
+		}
+		return
+	}
+	if !first && slices.Equal(t.names, r.names) {
+		return
+	}
+	wasWild := t.wildcard
+	wanted := make(map[string]struct{}, len(r.names))
+	t.wildcard, t.legacy, t.names = false, false, r.names
+	for _, name := range r.names {
+		if name == allNames {
+			t.wildcard = r.kind == clusters
+			continue
+		}
+		wanted[name] = struct{}{}
+	}
+	for name, s := range t.subs {
+		if _, keep := wanted[name]; !keep && !(t.wildcard && wasWild) {
+			h.unsubscribe(s)
+		} else {
+			s.named = keep
+		}
+	}
+	if t.wildcard && !wasWild {
+		h.subscribeAll(st, t, r, first)
+	}
+	for name := range wanted {
+		s := t.subs[name]
+		if s == nil {
+			s = h.subscribe(st, r.kind, name)
+			h.mark(s, nil)
+		}
+		s.named = true
+		if first && r.version != "" {
+			h.suspect(s)
+		}
+	}
+	t.answer = t.answer || r.kind == clusters
+}
+
+// settle takes the client's answer to a response. Clients of SotW may answer only the newest of several: those before
+// it are acknowledged with it.
+func (h *Hub) settle(st *stream, r request) {
+	t := &st.types[r.kind]
+	at := -1
+	for i := range t.window {
+		if t.window[i].nonce == r.nonce {
+			at = i
+		}
+	}
+	if at < 0 {
+		return
+	}
+	if !st.delta {
+		for _, earlier := range t.window[:at] {
+			h.answered(st, earlier, false)
+		}
+	}
+	h.answered(st, t.window[at], r.nack)
+	if st.delta {
+		t.window = slices.Delete(t.window, at, at+1)
+	} else {
+		t.window = slices.Delete(t.window, 0, at+1)
+	}
+}
+
+// answered counts one response as acknowledged or rejected: what its subs hold, and how long it took.
+func (h *Hub) answered(st *stream, r *response, nack bool) {
+	h.metrics.answered(r, nack, h.now())
+	for _, it := range r.items {
+		h.settleChange(it.cause, !nack)
+		s := it.sub
+		if s.gone {
+			continue
+		}
+		s.landed(it.resource)
+		if nack {
+			s.rejected = it.resource
+			continue
+		}
+		s.e.hold(it.resource)
+		s.e.release(s.acked)
+		s.acked = it.resource
+		if s.unknown {
+			s.unknown = false
+			st.types[r.kind].unknown--
+		}
+	}
+	if r.kind == assignments && !nack {
+		st.acked = true
+	}
+	r.items = nil
+}
+
+// landed takes a version out of flight.
+func (s *sub) landed(r *resource) {
+	for i, f := range s.flight {
+		if f == r {
+			s.flight = slices.Delete(s.flight, i, i+1)
+			s.e.release(r)
+			return
+		}
+	}
+}

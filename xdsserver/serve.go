@@ -1,0 +1,162 @@
+package xdsserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+)
+
+// What the transport is set to. A request grows with the names of a client: 10,000 names with versions are 1 MiB.
+const (
+	maxRequest     = 32 << 20
+	maxStreams     = 10_000 // of a connection: without ADS a client opens one per cluster
+	receiveWindow  = 1 << 20
+	writeBuffer    = 64 << 10
+	pingAfter      = 30 * time.Second
+	pingTimeout    = 10 * time.Second
+	clientPingsMin = 10 * time.Second
+)
+
+// serveWhenReady waits until the replica may serve, listens, and serves until ctx ends.
+func (s *Server) serveWhenReady(ctx context.Context) error {
+	if !s.awaitReady(ctx) {
+		return nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("xDS server: %w", err)
+	}
+	healthy := health.NewServer()
+	server := s.grpcServer(healthy)
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	addr := listener.Addr()
+	s.addr.Store(&addr)
+	s.why.Store(nil)
+	close(s.listening)
+	s.log.Info("serving xDS", "address", addr.String())
+	select {
+	case err = <-failed:
+		err = fmt.Errorf("serve xDS on %s: %w", addr, err)
+	case <-ctx.Done():
+	}
+	s.notReady("it is stopping")
+	healthy.Shutdown()
+	close(s.stopping)
+	stop(server, s.cfg.StopTimeout)
+	s.workers.Wait()
+	if err == nil {
+		<-failed
+	}
+	return err
+}
+
+// stop lets streams end by themselves for a while, then cuts them.
+func stop(server *grpc.Server, after time.Duration) {
+	cut := time.AfterFunc(after, server.Stop)
+	server.GracefulStop()
+	cut.Stop()
+}
+
+func (s *Server) grpcServer(healthy *health.Server) *grpc.Server {
+	server := grpc.NewServer(
+		grpc.ForceServerCodecV2(s.codec),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.InitialWindowSize(receiveWindow),
+		grpc.InitialConnWindowSize(receiveWindow),
+		grpc.WriteBufferSize(writeBuffer),
+		grpc.SharedWriteBuffer(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPingsMin, PermitWithoutStream: true}),
+	)
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, adsService{s: s})
+	endpointservice.RegisterEndpointDiscoveryServiceServer(server, edsService{s: s})
+	clusterservice.RegisterClusterDiscoveryServiceServer(server, cdsService{s: s})
+	healthv1.RegisterHealthServer(server, healthy)
+	reflection.Register(server)
+	for name := range server.GetServiceInfo() {
+		healthy.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
+	}
+	return server
+}
+
+type (
+	sotwStream  = grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]
+	deltaStream = grpc.BidiStreamingServer[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]
+)
+
+// adsService, edsService and cdsService are the three services; all do the same for the types they offer.
+type adsService struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	s *Server
+}
+
+type edsService struct {
+	endpointservice.UnimplementedEndpointDiscoveryServiceServer
+	s *Server
+}
+
+type cdsService struct {
+	clusterservice.UnimplementedClusterDiscoveryServiceServer
+	s *Server
+}
+
+func (a adsService) StreamAggregatedResources(g sotwStream) error { return a.s.sotw(g, "ads") }
+func (a adsService) DeltaAggregatedResources(g deltaStream) error { return a.s.delta(g, "ads") }
+func (e edsService) StreamEndpoints(g sotwStream) error           { return e.s.sotw(g, "eds") }
+func (e edsService) DeltaEndpoints(g deltaStream) error           { return e.s.delta(g, "eds") }
+func (c cdsService) StreamClusters(g sotwStream) error            { return c.s.sotw(g, "cds") }
+func (c cdsService) DeltaClusters(g deltaStream) error            { return c.s.delta(g, "cds") }
+
+// sotw serves a state-of-the-world stream.
+func (s *Server) sotw(g sotwStream, service string) error {
+	return s.serve(g, streamOptions{service: service}, func() (message, error) {
+		m, err := g.Recv()
+		if err != nil {
+			return message{}, err
+		}
+		return message{
+			typeURL: m.GetTypeUrl(), detail: m.GetErrorDetail().GetMessage(),
+			request: request{
+				node: m.GetNode(), nonce: m.GetResponseNonce(), nack: m.GetErrorDetail() != nil,
+				version: m.GetVersionInfo(), names: m.GetResourceNames(),
+			},
+		}, nil
+	})
+}
+
+// delta serves an incremental stream.
+func (s *Server) delta(g deltaStream, service string) error {
+	return s.serve(g, streamOptions{service: service, delta: true}, func() (message, error) {
+		m, err := g.Recv()
+		if err != nil {
+			return message{}, err
+		}
+		return message{
+			typeURL: m.GetTypeUrl(), detail: m.GetErrorDetail().GetMessage(),
+			request: request{
+				node: m.GetNode(), nonce: m.GetResponseNonce(), nack: m.GetErrorDetail() != nil,
+				subscribe: m.GetResourceNamesSubscribe(), unsubscribe: m.GetResourceNamesUnsubscribe(),
+				initial: m.GetInitialResourceVersions(),
+			},
+		}, nil
+	})
+}
+
+// message is a received request before its type is known.
+type message struct {
+	request
+	typeURL string
+	detail  string // why the client rejected a response
+}

@@ -1,0 +1,228 @@
+package xdsserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/slicecast/slicecast/internal/endpoint/ledger"
+)
+
+// States is the STATE stream of the bus.
+type States interface {
+	// Follow runs sessions until ctx ends and calls handle, from one goroutine, with what they say. cluster "" means
+	// all clusters. A handle that returns ledger.ErrResync ends the session; any other error ends Follow with it.
+	Follow(ctx context.Context, cluster string, handle func(ledger.Notice) error) error
+	// Last gives the last sequence of the stream, from its leader.
+	Last(ctx context.Context) (uint64, error)
+}
+
+// Records are the clusters' records on the bus.
+type Records interface {
+	// FollowRecords is Follow for the records of all clusters.
+	FollowRecords(ctx context.Context, handle func(ledger.Notice) error) error
+}
+
+// Config is what a Server needs.
+type Config struct {
+	States  States  // required
+	Records Records // required
+
+	Listen          string        // host:port of the xDS listener, required; port 0 takes a free one
+	Expected        []string      // clusters that must be in sync before anybody is served, beside those on the bus
+	StartTimeout    time.Duration // after it, serve with the last stored state of clusters that are not; default 30 s
+	FailoverDefault string        // where the label slicecast.io/failover is unset: any (default), region or none
+	MaxViews        int           // above it new clients share a View without node, then without zone; default 1,000
+	SlowLimit       time.Duration // longest time without an acknowledgement, or in a send; default 30 s
+	FirstAnswerWait time.Duration // longest wait of a first answer for what the bus holds; default 2 s
+	ProxyLostAfter  time.Duration // how long what an ended stream held is remembered; default 10 s
+	StopTimeout     time.Duration // longest graceful stop; default 5 s
+
+	Propagation prometheus.ObserverVec // label "stage": push, ack and total are observed; may be nil
+	Metrics     prometheus.Registerer  // may be nil
+	Log         *slog.Logger           // may be nil
+}
+
+// Server is one xDS replica.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+	store   *Store
+	hub     *Hub
+	asker   *lastAsker
+	codec   codec
+
+	synced    chan struct{} // of capacity 1: a notice may have made it ready
+	listening chan struct{} // closed when it listens
+	stopping  chan struct{} // closed when streams must end
+	workers   sync.WaitGroup
+	addr      atomic.Pointer[net.Addr]
+	why       atomic.Pointer[string] // why it is not ready, nil when it is
+}
+
+// New fills the defaults of cfg and checks it. It starts nothing.
+func New(cfg Config) (*Server, error) {
+	cfg.StartTimeout = cmp.Or(cfg.StartTimeout, 30*time.Second)
+	cfg.FailoverDefault = cmp.Or(cfg.FailoverDefault, failoverAny)
+	cfg.MaxViews = cmp.Or(cfg.MaxViews, 1000)
+	cfg.SlowLimit = cmp.Or(cfg.SlowLimit, 30*time.Second)
+	cfg.FirstAnswerWait = cmp.Or(cfg.FirstAnswerWait, 2*time.Second)
+	cfg.ProxyLostAfter = cmp.Or(cfg.ProxyLostAfter, 10*time.Second)
+	cfg.StopTimeout = cmp.Or(cfg.StopTimeout, 5*time.Second)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := cfg.valid(); err != nil {
+		return nil, fmt.Errorf("xDS server: %w", err)
+	}
+	m, err := newMetrics(cfg.Metrics, cfg.Propagation)
+	if err != nil {
+		return nil, err
+	}
+	c, err := newCodec()
+	if err != nil {
+		return nil, err
+	}
+	mu := &sync.Mutex{}
+	s := &Server{
+		cfg: cfg, log: cfg.Log, metrics: m, codec: c, store: newStore(mu, cfg.Expected, cfg.FailoverDefault),
+		asker:  newLastAsker(cfg.States.Last, cfg.FirstAnswerWait),
+		synced: make(chan struct{}, 1), listening: make(chan struct{}), stopping: make(chan struct{}),
+	}
+	s.hub = newHub(mu, s.store, m, cfg.MaxViews, cfg.ProxyLostAfter)
+	s.notReady("it has not heard the bus")
+	return s, nil
+}
+
+func (c *Config) valid() error {
+	switch {
+	case c.States == nil || c.Records == nil:
+		return errors.New("the bus is missing")
+	case c.FailoverDefault != failoverAny && c.FailoverDefault != failoverRegion && c.FailoverDefault != failoverNone:
+		return fmt.Errorf("failover default %q is not any, region or none", c.FailoverDefault)
+	case c.MaxViews < 1:
+		return fmt.Errorf("%d views are not enough", c.MaxViews)
+	}
+	for _, d := range [...]time.Duration{c.StartTimeout, c.SlowLimit, c.FirstAnswerWait, c.ProxyLostAfter, c.StopTimeout} {
+		if d < 0 {
+			return fmt.Errorf("duration %s is negative", d)
+		}
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return fmt.Errorf("listen address: %w", err)
+	}
+	return nil
+}
+
+// Hub gives what the drain gate looks at.
+func (s *Server) Hub() *Hub { return s.hub }
+
+// Store gives the memory.
+func (s *Server) Store() *Store { return s.store }
+
+// Ready reports whether it serves, and if not, what it waits for.
+func (s *Server) Ready() (ok bool, why string) {
+	if text := s.why.Load(); text != nil {
+		return false, *text
+	}
+	return true, ""
+}
+
+// Listening gives a channel that is closed when the server listens; Addr gives its address from then on.
+func (s *Server) Listening() <-chan struct{} { return s.listening }
+
+// Addr gives the address that the server listens on, nil before it does.
+func (s *Server) Addr() net.Addr {
+	if a := s.addr.Load(); a != nil {
+		return *a
+	}
+	return nil
+}
+
+// Run follows the bus and serves, until ctx ends or a part fails. Streams are ended, health first, before it returns.
+func (s *Server) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.cfg.States.Follow(ctx, "", s.notice) })
+	g.Go(func() error { return s.cfg.Records.FollowRecords(ctx, s.record) })
+	g.Go(func() error {
+		s.asker.run(ctx)
+		return nil
+	})
+	g.Go(func() error { return s.serveWhenReady(ctx) })
+	err := g.Wait()
+	s.notReady("it has stopped")
+	return err
+}
+
+func (s *Server) notReady(why string) { s.why.Store(&why) }
+
+// notice takes a notice of the STATE stream.
+func (s *Server) notice(n ledger.Notice) error {
+	s.store.mu.Lock()
+	err := s.store.notice(n)
+	s.store.mu.Unlock()
+	s.poke()
+	if errors.Is(err, ledger.ErrResync) {
+		s.metrics.disagreed.Inc()
+		s.log.Warn("state disagrees with its checkpoints, reading it again", "seq", n.Seq)
+	}
+	return err
+}
+
+// record takes a notice of the clusters' records.
+func (s *Server) record(n ledger.Notice) error {
+	s.store.mu.Lock()
+	s.store.record(n)
+	s.store.mu.Unlock()
+	s.poke()
+	return nil
+}
+
+func (s *Server) poke() {
+	select {
+	case s.synced <- struct{}{}:
+	default:
+	}
+}
+
+// awaitReady returns true when everything expected is in sync, or when the start timeout has passed and the bus was
+// read; false when ctx ends.
+func (s *Server) awaitReady(ctx context.Context) bool {
+	timeout := time.NewTimer(s.cfg.StartTimeout)
+	defer timeout.Stop()
+	late := false
+	for {
+		s.store.mu.Lock()
+		waiting, read := s.store.waiting()
+		s.store.mu.Unlock()
+		switch {
+		case read && len(waiting) == 0:
+			return true
+		case read && late:
+			s.log.Warn("serving without being in sync", "clusters", strings.Join(waiting, ","))
+			return true
+		case !read:
+			s.notReady("it has not read the bus, or no cluster is known")
+		default:
+			s.notReady("not in sync with " + strings.Join(waiting, ", "))
+		}
+		select {
+		case <-s.synced:
+		case <-timeout.C:
+			late = true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
