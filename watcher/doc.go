@@ -1,0 +1,32 @@
+// Package watcher is the edge in: it brings what one Kubernetes cluster (or a folder of manifests) says of its
+// EndpointSlices onto the bus, and keeps it there.
+//
+//	Source (kube, dir) --Update--> loop (cache, as-of) --Decide--> Put, Tombstone --> EVENTS
+//	                                 ^     |                                            |
+//	                                 |     +------------ Floor --> Checkpoint --------->+
+//	                                 +------ view: headers-only session, for ever ------+
+//
+// Guarantees:
+//
+//   - The bus ends with what the source said last of each slice, whatever was lost, repeated, delayed, written by
+//     another watcher or rolled back on the way; any number of watchers of one cluster may run.
+//   - Nothing is written before both a consistent list and a complete session are there, nor while the source has not
+//     been heard from for Config.APIStale, nor for a cluster whose record on the bus names another identity.
+//   - Every write is compared before it is sent and is a compare-and-set; one write per slice is on its way.
+//   - Losing the source removes nothing. A slice goes only by positive evidence: a deletion that was watched, or a
+//     consistent list that does not hold it.
+//   - A checkpoint certifies only what the followed session shows at its position, never what is still being written.
+//   - History of the cluster that went back (an etcd restored from a backup) is proved by a consistent list, then
+//     the generation of the record is raised.
+//
+// Translate, Diff, Missing, Decide and Floor are pure. The sources list with resourceVersion unset always, also where
+// a reflector would ask for "0". One list and watch covers all slices of the scope and Translate leaves out those
+// without a service name: the two service-name labels cannot be or-ed in one selector, two watches would have two
+// as-ofs, and a slice that loses its label must be seen to leave.
+//
+// Backpressure: changes coalesce per slice (the last state wins and none is lost), at most Config.Parallel writes are
+// on their way, so memory is bounded by the number of slices. The goroutine that owns the state never waits for the
+// bus or the source; the source waits for it.
+//
+// What it does not do: it joins no slices into a service (package projector), and it guards against no change of scope.
+package watcher

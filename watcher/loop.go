@@ -1,0 +1,364 @@
+package watcher
+
+import (
+	"container/heap"
+	"context"
+	"iter"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/slicecast/slicecast/internal/endpoint"
+	"github.com/slicecast/slicecast/internal/endpoint/ledger"
+)
+
+// subject is all that the loop knows of one slice.
+type subject struct {
+	place  Place
+	id     string          // in the ledger
+	cached *endpoint.Slice // what the source says; nil: not there
+	held   Held            // of cached
+	seen   Entry           // what the session has shown
+	known  Entry           // the newest known: seen, or an own accepted write, or an answer of Get
+	base   *endpoint.Slice // content of known.Version, where this watcher has had it; for transitions
+
+	left    time.Time // when the source said that the slice is gone
+	live    bool      // the state to write comes from a live change: its latency counts
+	queued  bool
+	writing bool
+	waiting bool // in retries
+	fails   int
+	dirty   time.Time // since when the last state is not on the bus; zero: it is
+	warned  Held      // disagreement that was reported
+}
+
+// loop is the state of a running Watcher. The goroutine in run owns every field; others send it messages. The group
+// holds all goroutines of a Run.
+type loop struct {
+	w     *Watcher
+	cfg   *Config
+	group *errgroup.Group
+
+	subjects map[Place]*subject
+	objects  map[object]*subject                // cached ones
+	services map[endpoint.Key]map[*subject]bool // cached ones, for peers
+	open     map[*subject]bool                  // not settled between cache and session
+	awaiting map[*subject]bool                  // live on the bus, not cached, no tombstone possible yet
+
+	source  // cache side, source side
+	session // bus side
+
+	queue    []*subject // to be written, in order
+	inflight int
+	retries  retries
+	dirty    int
+
+	lastCertify time.Time
+	lastLook    time.Time // at what could be certified
+	nextWarn    time.Time // of failed writes
+	certifying  bool
+	stirred     bool             // something changed since a checkpoint was last considered
+	wanted      endpoint.Version // a query waits for a checkpoint of this version
+	certLost    int              // compare-and-sets lost in a row
+	lookedOld   time.Time        // when the oldest dirty slice was last looked for
+}
+
+// source is the part of the loop that is about the cluster.
+type source struct {
+	uid         string
+	epoch       uint64 // of the running Watch
+	stop        func() // ends the running Watch
+	ended       chan struct{}
+	generation  uint64 // of the running Watch; the highest ever seen for this uid
+	listed      bool   // the running Watch has listed
+	unversioned bool
+	partial     bool // the list is not all that there is: nothing may be called gone
+	asOf        endpoint.Version
+	mark        mark    // when its last list began
+	pending     *Update // an unversioned list that waits for the session
+	connected   bool
+	told        bool // the state of the connection was logged
+	otherThere  bool // another cluster answered
+	heard       time.Time
+	stale       bool      // reported as not heard for too long
+	relistAt    time.Time // a new list is due; zero: none is
+	nextRelist  time.Time
+	relistPause time.Duration
+}
+
+// mark is what was known when a consistent list, or a proof, began.
+type mark struct {
+	session uint64
+	seq     uint64 // all up to it had been seen
+	top     uint64 // highest resource of the generation known by then
+}
+
+// session is the part of the loop that is about the bus.
+type session struct {
+	number     uint64
+	complete   bool
+	ledger     *ledger.Ledger
+	lastSlice  uint64 // sequence of the last message of a slice
+	cert       ledger.Checkpoint
+	certSeq    uint64
+	record     ledger.Record
+	recordSeq  uint64
+	foreign    bool // the record names another identity
+	recording  bool
+	recordWait time.Time
+	regioned   bool // the region was written once
+	top        uint64
+	proven     uint64 // messages up to it have been seen by a consistent read that began later
+	proving    bool
+	proof      mark   // that is being made
+	proofAt    uint64 // resource that the cache must reach for proof to hold; 0: not known yet
+	nextProof  time.Time
+	endSession func()
+	nextResync time.Time
+	pause      time.Duration
+}
+
+func newLoop(w *Watcher, g *errgroup.Group) *loop {
+	return &loop{
+		w: w, cfg: &w.cfg, group: g,
+		subjects: map[Place]*subject{}, objects: map[object]*subject{}, services: map[endpoint.Key]map[*subject]bool{},
+		open: map[*subject]bool{}, awaiting: map[*subject]bool{},
+		session: session{ledger: ledger.New(), endSession: func() {}},
+	}
+}
+
+// run owns the loop until ctx ends.
+func (l *loop) run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		l.wake(ctx, now)
+		l.pump(ctx)
+		l.certify(ctx, now)
+		l.tell(now)
+		timer.Reset(l.next(now))
+		select {
+		case m := <-l.w.inbox:
+			m(ctx, l)
+			l.drain(ctx)
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// drain takes what else is waiting, so that a burst costs one round.
+func (l *loop) drain(ctx context.Context) {
+	for range cap(l.w.inbox) {
+		select {
+		case m := <-l.w.inbox:
+			m(ctx, l)
+		default:
+			return
+		}
+	}
+}
+
+// wake does what the clock asks for.
+func (l *loop) wake(ctx context.Context, now time.Time) {
+	for len(l.retries) > 0 && !l.retries[0].at.After(now) {
+		s := heap.Pop(&l.retries).(retry).s
+		if s.waiting {
+			s.waiting = false
+			l.touch(s)
+		}
+	}
+	if !l.stale && l.listed && now.Sub(l.heard) >= l.cfg.APIStale {
+		l.stale = true
+		l.cfg.Log.Warn("the source was not heard for too long: nothing is written", "heard", l.heard)
+	}
+	if !l.recordWait.IsZero() && !l.recordWait.After(now) {
+		l.recordWait = time.Time{}
+		l.judgeRecord(ctx)
+	}
+	if !l.relistAt.IsZero() && !l.relistAt.After(now) {
+		l.relistPause = min(max(2*l.relistPause, time.Second), 10*time.Minute)
+		l.relistAt, l.nextRelist = time.Time{}, now.Add(l.relistPause)
+		l.watch(ctx, l.generation)
+	}
+	l.prove(ctx)
+}
+
+// next says how long the loop may sleep.
+func (l *loop) next(now time.Time) time.Duration {
+	d := time.Hour
+	until := func(t time.Time) { d = min(d, max(0, t.Sub(now))) }
+	if len(l.retries) > 0 {
+		until(l.retries[0].at)
+	}
+	if l.listed && !l.stale {
+		until(l.heard.Add(l.cfg.APIStale))
+	}
+	if !l.recordWait.IsZero() {
+		until(l.recordWait)
+	}
+	if !l.relistAt.IsZero() {
+		until(l.relistAt)
+	}
+	if len(l.awaiting) > 0 && l.nextProof.After(now) {
+		until(l.nextProof)
+	}
+	if l.stirred && !l.certifying && l.writable() {
+		until(l.certifyAt())
+	}
+	return d
+}
+
+// writable reports whether anything may be written: list and session complete, the record ours, the source heard.
+func (l *loop) writable() bool {
+	return l.complete && l.listed && l.agreed() && !l.stale
+}
+
+// agreed reports whether the record in the view is ours and of the generation that is being watched.
+func (l *loop) agreed() bool {
+	return l.recordSeq != 0 && l.uid != "" && l.record.UID == l.uid && l.record.Generation == l.generation
+}
+
+// subject gives what is known of a slice, making room for it.
+func (l *loop) subject(p Place) *subject {
+	s := l.subjects[p]
+	if s == nil {
+		s = &subject{place: p, id: p.Key.String() + "/" + p.Slice}
+		l.subjects[p] = s
+	}
+	return s
+}
+
+// forget drops a slice that nobody knows anything of.
+func (l *loop) forget(s *subject) {
+	if s.cached == nil && s.known.Seq == 0 && s.seen.Seq == 0 && !s.writing && !s.queued && !s.waiting {
+		delete(l.subjects, s.place)
+		delete(l.open, s)
+		delete(l.awaiting, s)
+	}
+}
+
+// touch looks at a slice again, after its cache or view changed.
+func (l *loop) touch(s *subject) {
+	l.stirred = true
+	if s.held.Settled(s.seen) {
+		delete(l.open, s)
+	} else {
+		l.open[s] = true
+	}
+	if s.cached != nil && s.known.Live() && s.known.Version == s.held.Version && s.known.Hash == s.held.Hash {
+		s.base = s.cached
+	}
+	if !l.writable() || s.writing || s.queued || s.waiting {
+		return
+	}
+	if l.decide(s) == Nothing {
+		l.clean(s)
+		return
+	}
+	if s.dirty.IsZero() {
+		s.dirty = time.Now()
+		l.dirty++
+	}
+	s.queued = true
+	l.queue = append(l.queue, s)
+}
+
+// decide asks Decide, and keeps those in mind whose tombstone needs a later as-of or a proof.
+func (l *loop) decide(s *subject) Action {
+	a := Decide(s.held, s.known, l.asOf, s.known.Seq <= l.proven)
+	if a == Tombstone && l.partial {
+		a = Nothing
+	}
+	if s.cached == nil && s.known.Live() && a == Nothing {
+		l.awaiting[s] = true
+	} else {
+		delete(l.awaiting, s)
+	}
+	if a == Disagree {
+		l.disagree(s)
+		return Nothing
+	}
+	s.warned = Held{}
+	return a
+}
+
+// disagree reports, once, that the bus holds other content of a slice at the same version.
+func (l *loop) disagree(s *subject) {
+	if s.warned == s.held {
+		return
+	}
+	s.warned = s.held
+	l.cfg.Metrics.disagree.WithLabelValues(l.cfg.Cluster).Inc()
+	l.cfg.Log.Error("the bus holds other content of a slice at the same version: not overwritten",
+		"key", s.place.Key.String(), "slice", s.place.Slice, "revision", s.held.Version.String())
+}
+
+// clean notes that the bus needs nothing more of a slice.
+func (l *loop) clean(s *subject) {
+	s.live = false
+	if !s.dirty.IsZero() {
+		s.dirty = time.Time{}
+		l.dirty--
+	}
+	l.forget(s)
+}
+
+// reconsider looks at everything again: after it became possible to write.
+func (l *loop) reconsider() {
+	l.retries = nil
+	for _, s := range l.subjects {
+		s.waiting, s.fails = false, 0
+		if s.cached != nil {
+			l.touch(s)
+		}
+	}
+	for _, p := range Missing(l.isCached, l.view()) {
+		l.touch(l.subjects[p])
+	}
+	l.stirred = true
+}
+
+func (l *loop) isCached(p Place) bool { s := l.subjects[p]; return s != nil && s.cached != nil }
+
+// view iterates over the newest that is known of the bus.
+func (l *loop) view() iter.Seq2[Place, Entry] {
+	return func(yield func(Place, Entry) bool) {
+		for p, s := range l.subjects {
+			if !yield(p, s.known) {
+				return
+			}
+		}
+	}
+}
+
+// retry is a slice that may be tried again at a time.
+type retry struct {
+	at time.Time
+	s  *subject
+}
+
+// retries is a heap by time.
+type retries []retry
+
+func (r retries) Len() int           { return len(r) }
+func (r retries) Less(i, j int) bool { return r[i].at.Before(r[j].at) }
+func (r retries) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
+func (r *retries) Push(x any)        { *r = append(*r, x.(retry)) }
+func (r *retries) Pop() any {
+	old := *r
+	last := old[len(old)-1]
+	old[len(old)-1] = retry{}
+	*r = old[:len(old)-1]
+	return last
+}
+
+// backoff gives a pause after the nth failure in a row (from 0): doubling from first, at most limit, with jitter
+// between a half and the whole.
+func backoff(n int, first, limit time.Duration) time.Duration {
+	d := min(limit, first<<min(n, 16))
+	return d/2 + rand.N(d/2+1)
+}
