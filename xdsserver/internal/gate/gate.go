@@ -32,6 +32,9 @@ type Config struct {
 	// Floor asks a watcher of the cluster for the API server's version by a consistent read that is made after the
 	// call. It returns at the latest when ctx ends; an error is tried again. Required.
 	Floor func(ctx context.Context, cluster string) (endpoint.Version, error)
+	// Restarted is when this process began, if there may have been one before it that had clients: they count as lost
+	// for ProxyLostAfter, since nothing tells which they were. Zero when there was none.
+	Restarted time.Time
 
 	LeavingWithin  time.Duration // how long a pod may stay ready and not terminating; default 2 s
 	FallbackWait   time.Duration // how long to wait for the successor of the last endpoint; default 10 s, below 0 none

@@ -223,3 +223,15 @@ func TestNothingIsLookedAtWhileNothingChanges(t *testing.T) {
 		}
 	})
 }
+
+func TestAReplicaThatHasRestartedDoesNotKnowItsClientsForTenSeconds(t *testing.T) {
+	withGate(t, func(b *bench) {
+		leaving(b)
+		time.Sleep(2 * time.Second)
+		a := b.ask()
+		time.Sleep(7 * time.Second)
+		a.waits("clients of the earlier process may still send")
+		a.says(true, Acknowledged, 8*time.Second)
+		b.ask().says(true, Acknowledged, 0)
+	}, func(c *Config) { c.Restarted = time.Now() })
+}

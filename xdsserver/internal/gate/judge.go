@@ -29,6 +29,9 @@ type judge struct {
 	draining bool             // a proxy was let pass because it holds the address as DRAINING
 }
 
+// forgotten stands for the node ids of the clients that an earlier process may have had.
+const forgotten = "clients of an earlier process of this replica"
+
 // place names a slice.
 type place struct {
 	key   endpoint.Key
@@ -39,6 +42,7 @@ type place struct {
 type verdict struct {
 	done    bool // the answer is final; else it stands only if the time is up
 	drained bool
+	promise bool // not to choose the pod again
 	seen    bool // step one is done
 	reason  Reason
 	missing []Proxy
@@ -62,7 +66,11 @@ func (j *judge) look(m Moment, now time.Time) verdict {
 	if v.done {
 		return v
 	}
-	blocking, wake := j.blocking(m.Holders(Targets{Addrs: j.pod.Addrs, Except: s.Foreign}), now)
+	holders := m.Holders(Targets{Addrs: j.pod.Addrs, Except: s.Foreign})
+	if r := j.cfg.Restarted; !r.IsZero() && now.Before(r.Add(j.cfg.ProxyLostAfter)) {
+		holders = append(holders, Holder{Stream: "", Node: forgotten, Since: r, Ended: r})
+	}
+	blocking, wake := j.blocking(holders, now)
 	for _, h := range blocking {
 		v.missing = append(v.missing, j.proxies[h.Stream])
 	}
@@ -74,7 +82,8 @@ func (j *judge) look(m Moment, now time.Time) verdict {
 		j.seenAt = now
 	}
 	if len(blocking) == 0 && j.knows(m, s.Floor) {
-		v.done, v.drained = true, true
+		// A pod that is in no slice is not promised away: it may join a service later, if it was only restarted.
+		v.done, v.drained, v.promise = true, true, len(s.Places) > 0
 		return v
 	}
 	v.reason = Unacknowledged

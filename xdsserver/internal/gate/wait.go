@@ -30,7 +30,9 @@ func (g *Gate) wait(ctx context.Context, began time.Time, pod Pod, r Request) An
 	asked := false
 	for {
 		changed := g.cfg.Replica.Changed()
+		looked := time.Now()
 		v := g.look(j)
+		next := looked.Add(g.share(time.Since(looked)))
 		if v.done {
 			return j.answer(v, time.Now())
 		}
@@ -44,6 +46,7 @@ func (g *Gate) wait(ctx context.Context, began time.Time, pod Pod, r Request) An
 		}
 		select {
 		case <-changed:
+			rest(timed, next)
 		case j.bound = <-bound:
 		case <-wake.C:
 		case <-timed.Done():
@@ -54,6 +57,31 @@ func (g *Gate) wait(ctx context.Context, began time.Time, pod Pod, r Request) An
 			return j.answer(v, time.Now())
 		}
 		wake.Stop()
+	}
+}
+
+// lookShare is the part of its time that a replica lets all waits together look at it, one over it: a look keeps it
+// from applying and sending anything. Changes that come in between are seen together.
+const lookShare = 4
+
+// share gives how long the looks of one wait must lie apart, from what one has cost.
+func (g *Gate) share(cost time.Duration) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return cost * time.Duration(lookShare*g.open)
+}
+
+// rest waits until a time has come or ctx ends.
+func rest(ctx context.Context, until time.Time) {
+	pause := time.Until(until)
+	if pause <= 0 {
+		return
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -69,7 +97,7 @@ func (g *Gate) look(j *judge) verdict {
 	var v verdict
 	g.cfg.Replica.Step(j.pod, func(m Moment) bool {
 		v = j.look(m, time.Now())
-		return v.drained
+		return v.promise
 	})
 	return v
 }
