@@ -2,6 +2,7 @@ package projector
 
 import (
 	"flag"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -329,6 +330,22 @@ func TestTwoCheckpointsThatDisagreeEndTheSession(t *testing.T) {
 		if wrong() {
 			t.Errorf("%s: the count of the session before goes on", side)
 		}
+	}
+}
+
+func TestALateReaderIsNotTakenForOneThatLostSomething(t *testing.T) {
+	b := matched(t)
+	// A hot slice: each message has been replaced before the machine reads it, so every sum is wrong when it is read.
+	for v := 10; v < 24; v++ {
+		wrong := ledger.Checkpoint{Complete: versionOf(t, fmt.Sprint(v)), AsOf: b.events, Count: 9}
+		b.events++
+		resync := b.m.event(ledger.Notice{Kind: ledger.Certified, Cluster: "prod", Seq: b.events, Checkpoint: wrong})
+		if want := v-10 >= disagreeInChange-1; resync != want {
+			t.Fatalf("checkpoint %d under change: new session %v, want %v", v-10, resync, want)
+		} else if want {
+			break
+		}
+		b.tell(set(fmt.Sprintf("cart-a rv=%d -", v)))
 	}
 }
 

@@ -25,7 +25,9 @@ type stream struct {
 	copied  *stream         // what a rollback goes back to
 }
 
-func newStream(created int) *stream { return &stream{created: created, last: map[string]ledger.Notice{}} }
+func newStream(created int) *stream {
+	return &stream{created: created, last: map[string]ledger.Notice{}}
+}
 
 func subjectOf(n ledger.Notice) string {
 	switch {
@@ -63,7 +65,8 @@ func (s *stream) clone() *stream {
 type follower struct {
 	created int // of the stream that the session reads; -1 when a new session is due
 	pending []ledger.Notice
-	read    int // of the stream's log
+	read    int  // of the stream's log
+	ahead   bool // messages are on their way to the follower before they can be replaced
 	feed    func(ledger.Notice) bool
 }
 
@@ -74,9 +77,13 @@ func (f *follower) step(s *stream) bool {
 		f.created, f.read = s.created, len(s.log)
 		f.pending = append([]ledger.Notice{{Kind: ledger.Opened}}, s.snapshot()...)
 		f.pending = append(f.pending, ledger.Notice{Kind: ledger.Complete, Seq: s.seq})
-	case len(f.pending) == 0 && f.read < len(s.log):
-		f.pending = append(f.pending, s.log[f.read])
-		f.read++
+	case len(f.pending) == 0:
+		for ; f.read < len(s.log) && len(f.pending) == 0; f.read++ {
+			// What has been replaced meanwhile is gone, or on its way already.
+			if n := s.log[f.read]; s.last[subjectOf(n)].Seq == n.Seq || f.ahead {
+				f.pending = append(f.pending, n)
+			}
+		}
 	}
 	if len(f.pending) == 0 {
 		return false
@@ -120,11 +127,14 @@ func newWorld(t *testing.T, seed uint64) *world {
 
 func (w *world) projector() *simulated {
 	p := &simulated{m: newMachine("prod")}
-	p.events, p.states = follower{created: -1, feed: p.m.event}, follower{created: -1, feed: p.m.state}
+	p.events = follower{created: -1, feed: p.m.event, ahead: w.r.UintN(2) == 0}
+	p.states = follower{created: -1, feed: p.m.state, ahead: w.r.UintN(2) == 0}
 	return p
 }
 
-func (w *world) say(format string, args ...any) { w.trail = append(w.trail, fmt.Sprintf(format, args...)) }
+func (w *world) say(format string, args ...any) {
+	w.trail = append(w.trail, fmt.Sprintf(format, args...))
+}
 
 func (w *world) fail(format string, args ...any) {
 	w.t.Helper()
