@@ -306,4 +306,3 @@ func TestAnExistingStreamIsNotChanged(t *testing.T) {
 		t.Errorf("max bytes are %d, want those of the first client", got)
 	}
 }
-
