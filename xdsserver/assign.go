@@ -74,13 +74,13 @@ func Assign(svc Service, view View, name Name) Assignment {
 		return out
 	}
 	slices.SortFunc(kept, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.tier, b.tier), strings.Compare(a.region, b.region), strings.Compare(a.ep.Zone, b.ep.Zone), a.at.Compare(b.at))
+		return cmp.Or(cmp.Compare(a.tier, b.tier), strings.Compare(a.region, b.region), strings.Compare(a.zone, b.zone), a.at.Compare(b.at))
 	})
 	targets := make([]Target, 0, len(kept))
 	priority := uint32(0)
 	for start := 0; start < len(kept); {
 		first, end := kept[start], start+1
-		for end < len(kept) && kept[end].tier == first.tier && kept[end].region == first.region && kept[end].ep.Zone == first.ep.Zone {
+		for end < len(kept) && kept[end].tier == first.tier && kept[end].region == first.region && kept[end].zone == first.zone {
 			end++
 		}
 		if start > 0 && kept[start-1].tier != first.tier {
@@ -89,7 +89,7 @@ func Assign(svc Service, view View, name Name) Assignment {
 		from := len(targets)
 		targets = appendTargets(targets, kept[start:end], view.Family)
 		out.Localities = append(out.Localities, Locality{
-			Priority: priority, Region: first.region, Zone: first.ep.Zone, Endpoints: targets[from:len(targets):len(targets)],
+			Priority: priority, Region: first.region, Zone: first.zone, Endpoints: targets[from:len(targets):len(targets)],
 		})
 		start = end
 	}

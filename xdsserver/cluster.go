@@ -90,7 +90,7 @@ func mergedPorts(states []endpoint.State) map[string]bool {
 			sl := &st.Slices[i]
 			for _, p := range sl.Ports {
 				_, decided := ports[p.Name]
-				if from := mine[p.Name]; from == nil && decided || from != nil && !sl.Version.After(from.Version) {
+				if from := mine[p.Name]; from == nil && decided || from != nil && !newer(sl, from) {
 					continue
 				}
 				mine[p.Name] = sl

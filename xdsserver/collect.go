@@ -63,7 +63,7 @@ func collect(svc Service, view View, name Name) []candidate {
 func collectState(all []candidate, st *endpoint.State, port portMatch, reach reach) []candidate {
 	speaker := speakersOf(st)
 	proto := candidate{
-		region: reach.svc.Regions[st.Key.Cluster],
+		region: strings.ToValidUTF8(reach.svc.Regions[st.Key.Cluster], "?"),
 		tier:   reach.tier(st.Key.Cluster),
 		drain:  terminatingPolicy(st) == drainPolicy,
 	}
@@ -81,6 +81,7 @@ func collectState(all []candidate, st *endpoint.State, port portMatch, reach rea
 			c.sl, c.ep = sl, &sl.Endpoints[j]
 			c.at = netip.AddrPortFrom(c.ep.Addr, number)
 			c.cond = c.ep.Conditions
+			c.zone = strings.ToValidUTF8(c.ep.Zone, "?") // What is not UTF-8 would break the whole response.
 			speaker.correct(&c, port)
 			all = append(all, c)
 		}
@@ -181,11 +182,17 @@ func terminatingPolicy(st *endpoint.State) string {
 	return newest(st).TerminatingPolicy
 }
 
+// newer orders the slices of one service in one cluster. Only a source that counts by itself has equal versions.
+func newer(a, b *endpoint.Slice) bool {
+	c := a.Version.Compare(b.Version)
+	return c > 0 || c == 0 && a.Name < b.Name
+}
+
 // newest gives the slice with the highest version, which speaks for the labels of its service.
 func newest(st *endpoint.State) *endpoint.Slice {
 	best := &st.Slices[0]
 	for i := range st.Slices {
-		if sl := &st.Slices[i]; sl.Version.After(best.Version) {
+		if sl := &st.Slices[i]; newer(sl, best) {
 			best = sl
 		}
 	}

@@ -77,6 +77,7 @@ type candidate struct {
 	ep     *endpoint.Endpoint
 	sl     *endpoint.Slice
 	region string
+	zone   string
 	cond   endpoint.Conditions // of the slice that speaks for the pod
 	tier   uint8               // 0 own cluster, 1 its region, 2 the rest
 	drain  bool                // the service asks to send terminating endpoints as DRAINING

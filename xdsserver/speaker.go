@@ -39,7 +39,7 @@ func speakersOf(st *endpoint.State) speakers {
 				continue
 			}
 			key := podFamily{e.TargetUID, e.Addr.Is6()}
-			if other, known := s[key]; !known || sl.Version.After(other.Version) {
+			if other, known := s[key]; !known || newer(sl, other) {
 				s[key] = sl
 			}
 		}

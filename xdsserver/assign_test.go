@@ -1,0 +1,357 @@
+package xdsserver
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	gocmp "github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slicecast/slicecast/internal/endpoint"
+	"github.com/slicecast/slicecast/internal/endpoint/endpointtest"
+)
+
+// text gives an Assignment as claText does.
+func text(a Assignment) string {
+	cla := &endpointv3.ClusterLoadAssignment{}
+	if err := proto.Unmarshal(appendAssignment(nil, a), cla); err != nil {
+		return err.Error()
+	}
+	if fault := grpcFault(cla); fault != "" {
+		return fault
+	}
+	return claText(cla)
+}
+
+func TestAssignDecidesByTheRules(t *testing.T) {
+	grpc := []endpoint.Port{{Name: "grpc", Number: 9090}, {Name: "http", Number: 8080}}
+	prod, edge, west := View{Cluster: "prod"}, View{Cluster: "edge"}, View{Cluster: "west"}
+	regions := map[string]string{"prod": "eu", "edge": "eu", "west": "us"}
+	three := func(failover string) []endpoint.State {
+		return []endpoint.State{
+			stateOf(withLabels(sliceOf("edge", "e", 1, ep("10.1.0.1 rs- e")), "", failover)),
+			stateOf(withLabels(sliceOf("prod", "p", 1, ep("10.0.0.1 rs- p")), "", failover)),
+			stateOf(withLabels(sliceOf("west", "w", 1, ep("10.2.0.1 rs- w")), "", failover)),
+		}
+	}
+	tests := []struct {
+		name   string
+		states []endpoint.State
+		view   View
+		res    string
+		want   string
+	}{
+		{"a newer pod on the address of one that is stuck", []endpoint.State{stateOf(sliceOf("prod", "a", 1, ep("10.0.0.1 --t old"), ep("10.0.0.1 rs- new")))}, prod, cart, "p0 / w1 10.0.0.1:8080"},
+		{"the same pod in two slices: the newer one says it leaves", []endpoint.State{stateOf(
+			sliceOf("prod", "a", 10, ep("10.0.0.1 rs- p")), sliceOf("prod", "b", 20, ep("10.0.0.1 --t p")))}, prod, cart, ""},
+		{"the same pod in two slices with two ports: the newer one speaks for both", []endpoint.State{stateOf(
+			sliceOf("prod", "a", 10, ep("10.0.0.1 rs- p")),
+			withPorts(sliceOf("prod", "b", 20, ep("10.0.0.1 --t p")), endpoint.Port{Name: "http", Number: 9090}))}, prod, cart, ""},
+		{"one address with two ports of one name", []endpoint.State{stateOf(
+			sliceOf("prod", "a", 10, ep("10.0.0.1 rs-")),
+			withPorts(sliceOf("prod", "b", 20, ep("10.0.0.1 rs-")), endpoint.Port{Name: "http", Number: 9090}))}, prod, cart, "p0 / w2 10.0.0.1:8080 10.0.0.1:9090"},
+		{"a pod that has moved to another address", []endpoint.State{stateOf(
+			sliceOf("prod", "a", 10, ep("10.0.0.1 rs- p")), sliceOf("prod", "b", 20, ep("10.0.0.2 rs- p")))}, prod, cart, "p0 / w1 10.0.0.2:8080"},
+		{"slices that overlap", []endpoint.State{stateOf(
+			sliceOf("prod", "a", 1, ep("10.0.0.1 rs-"), ep("10.0.0.2 rs-")), sliceOf("prod", "b", 2, ep("10.0.0.2 rs-"), ep("10.0.0.3 rs-")))},
+			prod, cart, "p0 / w3 10.0.0.1:8080 10.0.0.2:8080 10.0.0.3:8080"},
+		{"a slice without the port", []endpoint.State{stateOf(
+			withPorts(sliceOf("prod", "a", 1, ep("10.0.0.9 rs-"))), sliceOf("prod", "b", 2, ep("10.0.0.1 rs-")))}, prod, cart, "p0 / w1 10.0.0.1:8080"},
+		{"terminating ones serve while nothing is ready", []endpoint.State{stateOf(sliceOf("prod", "a", 1, ep("10.0.0.1 -st"), ep("10.0.0.2 --t"), ep("10.0.0.3 -s-")))}, prod, cart, "p0 / w1 10.0.0.1:8080"},
+		{"ready wins over all else", []endpoint.State{stateOf(sliceOf("prod", "a", 1, ep("10.0.0.1 r-t"), ep("10.0.0.2 -st")))}, prod, cart, "p0 / w1 10.0.0.1:8080"},
+		{"drain sends what terminates", []endpoint.State{stateOf(withLabels(sliceOf("prod", "a", 1, ep("10.0.0.1 rs-"), ep("10.0.0.2 -st"), ep("10.0.0.3 --t"), ep("10.0.0.4 ---")), "drain", ""))},
+			prod, cart, "p0 / w1 10.0.0.1:8080 10.0.0.2:8080(draining) 10.0.0.3:8080(draining)"},
+		{"drain and fallback", []endpoint.State{stateOf(withLabels(sliceOf("prod", "a", 1, ep("10.0.0.2 -st"), ep("10.0.0.3 --t")), "drain", ""))},
+			prod, cart, "p0 / w1 10.0.0.2:8080 10.0.0.3:8080(draining)"},
+		{"the newest slice speaks for the labels", []endpoint.State{stateOf(
+			withLabels(sliceOf("prod", "a", 9, ep("10.0.0.1 rs-"), ep("10.0.0.2 -st")), "drain", ""), sliceOf("prod", "b", 8, ep("10.0.0.3 rs-")))},
+			prod, cart, "p0 / w2 10.0.0.1:8080 10.0.0.2:8080(draining) 10.0.0.3:8080"},
+		{"own cluster, its region, the rest", three(""), prod, cart, "p0 eu/ w1 10.0.0.1:8080; p1 eu/ w1 10.1.0.1:8080; p2 us/ w1 10.2.0.1:8080"},
+		{"nobody else in the region", three(""), west, cart, "p0 us/ w1 10.2.0.1:8080; p1 eu/ w2 10.0.0.1:8080 10.1.0.1:8080"},
+		{"failover inside the region", three("region"), prod, cart, "p0 eu/ w1 10.0.0.1:8080; p1 eu/ w1 10.1.0.1:8080"},
+		{"the client's own region counts", three("region"), View{Cluster: "prod", Region: "us"}, cart, "p0 eu/ w1 10.0.0.1:8080; p1 us/ w1 10.2.0.1:8080"},
+		{"no failover", three("none"), prod, cart, "p0 eu/ w1 10.0.0.1:8080"},
+		{"no failover, and no service at home", three("none"), View{Cluster: "home"}, cart, ""},
+		{"a value that means nothing is the default", three("sometimes"), prod, cart, "p0 eu/ w1 10.0.0.1:8080; p1 eu/ w1 10.1.0.1:8080; p2 us/ w1 10.2.0.1:8080"},
+		{"a client of no cluster", three("none"), View{}, cart, "p0 eu/ w2 10.0.0.1:8080 10.1.0.1:8080; p0 us/ w1 10.2.0.1:8080"},
+		{"pinned to a cluster", three("none"), prod, "cart.shop.edge:http", "p0 eu/ w1 10.1.0.1:8080"},
+		{"pinned to a cluster that is not there", three(""), prod, "cart.shop.moon:http", ""},
+		{"priorities are dense", []endpoint.State{
+			stateOf(sliceOf("edge", "e", 1, ep("10.1.0.1 rs-"))), stateOf(sliceOf("prod", "p", 1, ep("10.0.0.1 -st"))), stateOf(sliceOf("west", "w", 1, ep("10.2.0.1 rs-")))},
+			prod, cart, "p0 eu/ w1 10.1.0.1:8080; p1 us/ w1 10.2.0.1:8080"},
+		{"fallback, own cluster first", []endpoint.State{
+			stateOf(sliceOf("edge", "e", 1, ep("10.1.0.1 -st"))), stateOf(sliceOf("prod", "p", 1, ep("10.0.0.1 -st")))},
+			prod, cart, "p0 eu/ w1 10.0.0.1:8080; p1 eu/ w1 10.1.0.1:8080"},
+		{"fallback while the others are out of reach", []endpoint.State{
+			stateOf(withLabels(sliceOf("edge", "e", 1, ep("10.1.0.1 rs-")), "", "none")), stateOf(withLabels(sliceOf("prod", "p", 1, ep("10.0.0.1 -st")), "", "none"))},
+			prod, cart, "p0 eu/ w1 10.0.0.1:8080"},
+		{"one address in two clusters", []endpoint.State{
+			stateOf(sliceOf("edge", "e", 1, ep("10.0.0.1 -st"))), stateOf(sliceOf("prod", "p", 1, ep("10.0.0.1 rs-")))}, edge, cart, "p0 eu/ w1 10.0.0.1:8080"},
+		{"by number", []endpoint.State{stateOf(withPorts(sliceOf("prod", "a", 1, ep("10.0.0.1 rs-")), grpc...))}, prod, "cart.shop:9090", "p0 eu/ w1 10.0.0.1:9090"},
+		{"a name wins over a number", []endpoint.State{stateOf(withPorts(sliceOf("prod", "a", 1, ep("10.0.0.1 rs-")), endpoint.Port{Name: "8080", Number: 1}, endpoint.Port{Name: "http", Number: 8080}))},
+			prod, "cart.shop:8080", "p0 eu/ w1 10.0.0.1:1"},
+		{"a number with a zero before it is a name", []endpoint.State{stateOf(sliceOf("prod", "a", 1, ep("10.0.0.1 rs-")))}, prod, "cart.shop:08080", ""},
+		{"the unnamed port", []endpoint.State{stateOf(withPorts(sliceOf("prod", "a", 1, ep("10.0.0.1 rs-")), endpoint.Port{Number: 80}))}, prod, "cart.shop", "p0 eu/ w1 10.0.0.1:80"},
+		{"another service", []endpoint.State{stateOf(sliceOf("prod", "a", 1, ep("10.0.0.1 rs-")))}, prod, "cart.ops:http", ""},
+		{"nothing at all", nil, prod, cart, ""},
+		{"zones of one service", []endpoint.State{stateOf(sliceOf("prod", "a", 1, ep("10.0.0.1 rs-@z2"), ep("10.0.0.2 rs-@z1"), ep("10.0.0.3 rs-@z1")))},
+			prod, cart, "p0 eu/z1 w2 10.0.0.2:8080 10.0.0.3:8080; p0 eu/z2 w1 10.0.0.1:8080"},
+		{"a zone that is no UTF-8", []endpoint.State{stateOf(sliceOf("prod", "a", 1, ep("10.0.0.1 rs-@\xff"), ep("10.0.0.2 rs-@\xfe")))}, prod, cart, "p0 eu/? w2 10.0.0.1:8080 10.0.0.2:8080"},
+		{"families of one pod are one endpoint", []endpoint.State{stateOf(
+			sliceOf("prod", "a", 1, ep("10.0.0.1 rs- p"), ep("10.0.0.2 rs- q")), sliceOf("prod", "b", 2, ep("fd00::1 rs- p"), ep("fd00::3 rs- r")))},
+			prod, cart, "p0 eu/ w3 10.0.0.1:8080+[fd00::1]:8080 10.0.0.2:8080 [fd00::3]:8080"},
+		{"IPv6 only", []endpoint.State{stateOf(
+			sliceOf("prod", "a", 1, ep("10.0.0.1 rs- p")), sliceOf("prod", "b", 2, ep("fd00::1 -st p")))}, View{Cluster: "prod", Family: IPv6}, cart, "p0 eu/ w1 [fd00::1]:8080"},
+		{"IPv4 only", []endpoint.State{stateOf(
+			sliceOf("prod", "a", 1, ep("10.0.0.1 rs- p")), sliceOf("prod", "b", 2, ep("fd00::1 rs- p")))}, View{Cluster: "prod", Family: IPv4}, cart, "p0 eu/ w1 10.0.0.1:8080"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := text(Assign(Service{States: tt.states, Regions: regions}, tt.view, mustName(t, tt.res)))
+			want := tt.want
+			if !strings.Contains(want, "eu/") && !strings.Contains(want, "us/") {
+				want = strings.ReplaceAll(want, "/ ", "eu/ ")
+			}
+			if got != want {
+				t.Errorf("got  %q\nwant %q", got, want)
+			}
+		})
+	}
+}
+
+func TestHintsAreFollowedOnlyWhenAllHaveThemAndOneIsMine(t *testing.T) {
+	a := hinted(ep("10.0.0.1 rs-"), "z1", "")
+	both := hinted(ep("10.0.0.2 rs-"), "z1,z2", "n2")
+	none := ep("10.0.0.3 rs-")
+	node := hinted(ep("10.0.0.4 rs-"), "z2", "n4")
+	unready := ep("10.0.0.5 -st")
+	tests := []struct {
+		name string
+		view View
+		eps  []endpoint.Endpoint
+		want string
+	}{
+		{"zone", View{Cluster: "prod", Zone: "z2"}, []endpoint.Endpoint{a, both}, "p0 / w1 10.0.0.2:8080"},
+		{"zone of everybody", View{Cluster: "prod", Zone: "z1"}, []endpoint.Endpoint{a, both}, "p0 / w2 10.0.0.1:8080 10.0.0.2:8080"},
+		{"no zone is mine", View{Cluster: "prod", Zone: "z9"}, []endpoint.Endpoint{a, both}, "p0 / w2 10.0.0.1:8080 10.0.0.2:8080"},
+		{"one has none", View{Cluster: "prod", Zone: "z2"}, []endpoint.Endpoint{a, both, none}, "p0 / w3 10.0.0.1:8080 10.0.0.2:8080 10.0.0.3:8080"},
+		{"one that is not ready has none", View{Cluster: "prod", Zone: "z2"}, []endpoint.Endpoint{a, both, unready}, "p0 / w1 10.0.0.2:8080"},
+		{"node before zone", View{Cluster: "prod", Zone: "z2", Node: "n4"}, []endpoint.Endpoint{both, node}, "p0 / w1 10.0.0.4:8080"},
+		{"no node is mine", View{Cluster: "prod", Zone: "z1", Node: "n9"}, []endpoint.Endpoint{both, node}, "p0 / w1 10.0.0.2:8080"},
+		{"not all have nodes", View{Cluster: "prod", Zone: "z1", Node: "n2"}, []endpoint.Endpoint{a, both}, "p0 / w2 10.0.0.1:8080 10.0.0.2:8080"},
+		{"the client says no zone", View{Cluster: "prod"}, []endpoint.Endpoint{a, both}, "p0 / w2 10.0.0.1:8080 10.0.0.2:8080"},
+		{"another cluster's zones mean nothing", View{Cluster: "edge", Zone: "z2"}, []endpoint.Endpoint{a, both}, "p0 / w2 10.0.0.1:8080 10.0.0.2:8080"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			svc := Service{States: []endpoint.State{stateOf(sliceOf("prod", "a", 1, tt.eps...))}}
+			if got := text(Assign(svc, tt.view, mustName(t, cart))); got != tt.want {
+				t.Errorf("got  %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+	t.Run("a pinned name of another cluster", func(t *testing.T) {
+		svc := Service{States: []endpoint.State{stateOf(sliceOf("prod", "a", 1, a, both))}}
+		got := text(Assign(svc, View{Cluster: "edge", Zone: "z2"}, mustName(t, "cart.shop.prod:http")))
+		if want := "p0 / w2 10.0.0.1:8080 10.0.0.2:8080"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+func TestAPromisedPodIsNeverChosen(t *testing.T) {
+	promised := map[Pod]struct{}{{"prod", "p"}: {}}
+	tests := []struct {
+		name, policy string
+		eps          []endpoint.Endpoint
+		want         string
+	}{
+		{"by fallback", "", []endpoint.Endpoint{ep("10.0.0.1 -st p")}, ""},
+		{"while ready", "", []endpoint.Endpoint{ep("10.0.0.1 rs- p"), ep("10.0.0.2 -st q")}, "p0 / w1 10.0.0.2:8080"},
+		{"draining is nothing new", "drain", []endpoint.Endpoint{ep("10.0.0.1 -st p"), ep("10.0.0.2 rs- q")}, "p0 / w1 10.0.0.1:8080(draining) 10.0.0.2:8080"},
+		{"its address is another's", "", []endpoint.Endpoint{ep("10.0.0.1 -st p"), ep("10.0.0.1 -st q")}, "p0 / w1 10.0.0.1:8080"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			svc := Service{States: []endpoint.State{stateOf(withLabels(sliceOf("prod", "a", 1, tt.eps...), tt.policy, ""))}, Promised: promised}
+			if got := text(Assign(svc, View{}, mustName(t, cart))); got != tt.want {
+				t.Errorf("got  %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestExplainNamesTheRuleOfEveryAddress(t *testing.T) {
+	old := sliceOf("prod", "a", 1, ep("10.0.0.1 rs- p"), ep("10.0.0.2 rs- moved"), ep("10.0.0.3 -st t"), ep("10.0.0.4 --- n"))
+	newer := sliceOf("prod", "b", 2, ep("10.0.0.1 rs- p"), ep("10.0.0.9 rs- moved"))
+	six := sliceOf("prod", "c", 3, ep("fd00::1 rs- p"))
+	far := withLabels(sliceOf("west", "w", 1, ep("10.2.0.1 rs- w")), "", "any")
+	svc := Service{States: []endpoint.State{stateOf(withLabels(old, "", "none"), withLabels(newer, "", "none"), withLabels(six, "", "none")), stateOf(far)}}
+	var got []string
+	for _, v := range Explain(svc, View{Cluster: "prod", Family: IPv4}, mustName(t, cart)) {
+		got = append(got, fmt.Sprintf("%s %s/%s %s", v.Addr, v.Cluster, v.Slice, v.Reason))
+	}
+	want := []string{
+		"10.0.0.1:8080 prod/a duplicate", "10.0.0.1:8080 prod/b ready", "10.0.0.2:8080 prod/a moved", "10.0.0.3:8080 prod/a terminating",
+		"10.0.0.4:8080 prod/a not ready", "10.0.0.9:8080 prod/b ready", "10.2.0.1:8080 west/w failover", "[fd00::1]:8080 prod/c family",
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if r := Reason(99); r.String() != "unknown" {
+		t.Errorf("an unknown reason is %q", r)
+	}
+}
+
+func TestRandomServicesObeyTheStrictestClientAndNoOrder(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := endpointtest.NewRandom(seed)
+		svc := randomService(r)
+		view := View{
+			Cluster: endpointtest.OneOf(r, "", "prod", "edge"), Region: r.Text(), Zone: r.Text(), Node: r.Text(),
+			Family: endpointtest.OneOf(r, AnyFamily, AnyFamily, IPv4, IPv6),
+		}
+		for _, name := range namesOf(svc) {
+			a := Assign(svc, view, name)
+			value := appendAssignment(nil, a)
+			if want := assignmentSize(a); len(value) != want {
+				t.Fatalf("seed %d: %d bytes, sized %d", seed, len(value), want)
+			}
+			cla := &endpointv3.ClusterLoadAssignment{}
+			if err := proto.Unmarshal(value, cla); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			if fault := grpcFault(cla); fault != "" {
+				t.Fatalf("seed %d: %s: %s", seed, name, fault)
+			}
+			if other := appendAssignment(nil, Assign(shuffled(r, svc), view, name)); !bytes.Equal(value, other) {
+				t.Fatalf("seed %d: %s: the order of slices and clusters shows", seed, name)
+			}
+			checkVerdicts(t, seed, a, Explain(svc, view, name))
+		}
+	}
+}
+
+// checkVerdicts checks that Explain and Assign agree.
+func checkVerdicts(t *testing.T, seed uint64, a Assignment, verdicts []Verdict) {
+	t.Helper()
+	var want, got []string
+	for _, v := range verdicts {
+		if v.Reason.Kept() {
+			want = append(want, fmt.Sprint(v.Addr, !v.Reason.Chosen()))
+		}
+	}
+	for _, h := range encodeAssignment(a).addrs {
+		got = append(got, fmt.Sprint(h.at, h.draining))
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(want, got) {
+		t.Fatalf("seed %d: assigned %v, explained %v", seed, got, want)
+	}
+}
+
+// randomService gives one service of one or two clusters.
+func randomService(r endpointtest.Random) Service {
+	key := r.Key()
+	svc := Service{Regions: map[string]string{"prod": r.Text(), "edge": r.Text()}, Failover: endpointtest.OneOf(r, "", "any", "region", "none")}
+	for _, cluster := range []string{"edge", "prod"} {
+		if r.UintN(4) > 0 {
+			key.Cluster = cluster
+			svc.States = append(svc.States, r.State(key))
+		}
+	}
+	return svc
+}
+
+// namesOf gives the name of every port of a service, merged and pinned, and one by number.
+func namesOf(svc Service) (names []Name) {
+	for _, st := range svc.States {
+		for _, sl := range st.Slices {
+			for _, p := range sl.Ports {
+				n := Name{Service: st.Key.Service, Namespace: st.Key.Namespace, Port: p.Name}
+				pinned, number := n, n
+				pinned.Cluster, number.Port = st.Key.Cluster, fmt.Sprint(p.Number)
+				names = append(names, n, pinned, number)
+			}
+		}
+	}
+	return names
+}
+
+// shuffled gives the same service with clusters and slices in another order.
+func shuffled(r endpointtest.Random, svc Service) Service {
+	svc.States = slices.Clone(svc.States)
+	for i := range svc.States {
+		st := &svc.States[i]
+		st.Slices = slices.Clone(st.Slices)
+		r.Shuffle(len(st.Slices), func(a, b int) { st.Slices[a], st.Slices[b] = st.Slices[b], st.Slices[a] })
+	}
+	r.Shuffle(len(svc.States), func(a, b int) { svc.States[a], svc.States[b] = svc.States[b], svc.States[a] })
+	return svc
+}
+
+func TestNoAssignmentIsEmptyWhileAPodIsUsable(t *testing.T) {
+	for seed := range uint64(200) {
+		r := endpointtest.NewRandom(seed)
+		api := endpointtest.NewAPI("prod")
+		for range 60 {
+			api.Change(r)
+			for _, key := range api.Keys() {
+				slicesNow := api.At(key, api.Now())
+				usable := false
+				for _, e := range newestOfEachPod(slicesNow) {
+					ready, fallback := e.Conditions.Usable()
+					usable = usable || ready || fallback
+				}
+				name := Name{Service: key.Service, Namespace: key.Namespace}
+				a := Assign(Service{States: []endpoint.State{{Key: key, Slices: slicesNow}}}, View{Cluster: "prod", Zone: "z1"}, name)
+				if empty := len(a.Localities) == 0; empty == usable {
+					t.Fatalf("seed %d: %s at %s: empty %t, usable %t", seed, key, api.Now(), empty, usable)
+				}
+			}
+		}
+	}
+}
+
+// newestOfEachPod gives what the newest slice says of each pod.
+func newestOfEachPod(all []endpoint.Slice) map[string]endpoint.Endpoint {
+	all = slices.SortedFunc(slices.Values(all), func(a, b endpoint.Slice) int { return cmp.Compare(a.Version.Resource, b.Version.Resource) })
+	out := map[string]endpoint.Endpoint{}
+	for _, sl := range all {
+		for _, e := range sl.Endpoints {
+			out[e.TargetUID] = e
+		}
+	}
+	return out
+}
+
+func BenchmarkAssign(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			svc, view, name := bigService(n), View{Cluster: "prod", Zone: "z1"}, mustName(b, cart)
+			b.ReportAllocs()
+			for b.Loop() {
+				Assign(svc, view, name)
+			}
+		})
+	}
+}
+
+// bigService gives a service of n pods in slices of 100 and three zones.
+func bigService(n int) Service {
+	var all []endpoint.Slice
+	for i := 0; i < n; i += 100 {
+		var eps []endpoint.Endpoint
+		for j := i; j < min(n, i+100); j++ {
+			eps = append(eps, ep(fmt.Sprintf("10.0.%d.%d rs-@z%d pod-%d", j/250, j%250, j%3, j)))
+		}
+		all = append(all, sliceOf("prod", fmt.Sprintf("cart-%03d", i), uint64(i+1), eps...))
+	}
+	return Service{States: []endpoint.State{stateOf(all...)}}
+}
