@@ -11,9 +11,11 @@ import (
 // orphan is an ended stream with what its client may hold.
 type orphan struct {
 	Orphan
-	host string // of the peer
-	held []*resource
-	all  bool // it may hold anything
+	host   string // of the peer
+	held   []*resource
+	all    bool     // it may hold anything
+	names  []string // of the assignments that it wanted
+	shared bool     // another stream of the same node and host wanted one of them: nothing tells which client comes back
 }
 
 // grip says how a stream holds an address.
@@ -90,8 +92,8 @@ func (s *sub) mayHold(r *resource) bool {
 // remember keeps what the client of an ending stream may hold.
 func (h *Hub) remember(st *stream) {
 	h.forget()
-	if !st.serves(assignments) {
-		return
+	if !st.types[assignments].asked {
+		return // It was sent no assignment; what its client had before is remembered of the stream that sent it.
 	}
 	o := &orphan{
 		Orphan: Orphan{Stream: st.id, Node: st.node, Address: st.peer, Ended: h.now(), Clean: st.isClean()},
@@ -99,7 +101,8 @@ func (h *Hub) remember(st *stream) {
 		all:    !st.acked || st.types[assignments].unknown > 0,
 	}
 	held := map[*resource]struct{}{}
-	for _, s := range st.types[assignments].subs {
+	for name, s := range st.types[assignments].subs {
+		o.names = append(o.names, name)
 		for _, v := range s.e.alive {
 			if s.mayHold(v.resource) {
 				held[v.resource] = struct{}{}
@@ -109,7 +112,24 @@ func (h *Hub) remember(st *stream) {
 	for r := range held {
 		o.held = append(o.held, r)
 	}
+	o.shared = h.wanting(o) > 1
 	h.orphans = append(h.orphans, o)
+}
+
+// wanting counts the open streams of an orphan's node and host that want one of its names.
+func (h *Hub) wanting(o *orphan) (n int) {
+	for st := range h.streams {
+		if st.node == o.Node && hostOf(st.peer) == o.host && slices.ContainsFunc(o.names, st.wants) {
+			n++
+		}
+	}
+	return n
+}
+
+// wants reports whether the client wants an assignment of that name.
+func (st *stream) wants(name string) bool {
+	_, wants := st.types[assignments].subs[name]
+	return wants
 }
 
 // forget drops orphans whose proxies count as lost.
@@ -118,8 +138,9 @@ func (h *Hub) forget() {
 	h.orphans = slices.DeleteFunc(h.orphans, func(o *orphan) bool { return now.Sub(o.Ended) > h.lostFor })
 }
 
-// acknowledged notes that a client that has acknowledged all it wants proves what it holds: its earlier streams do not
-// matter any more.
+// acknowledged notes that a client that has acknowledged all it wants proves what it holds: an earlier stream of it does
+// not matter any more if it wants all that that one wanted. A client that has a stream per name proves nothing of the
+// other names; of two clients with one node id, neither proves anything for the other.
 func (h *Hub) acknowledged(st *stream) {
 	t := &st.types[assignments]
 	if !st.acked && t.asked && len(t.subs) > 0 && t.dirty == 0 && t.unknown == 0 && len(t.window) == 0 {
@@ -129,7 +150,10 @@ func (h *Hub) acknowledged(st *stream) {
 		return
 	}
 	host := hostOf(st.peer)
-	h.orphans = slices.DeleteFunc(h.orphans, func(o *orphan) bool { return o.Node == st.node && o.host == host })
+	h.orphans = slices.DeleteFunc(h.orphans, func(o *orphan) bool {
+		return o.Node == st.node && o.host == host && !o.shared && !slices.ContainsFunc(o.names, func(name string) bool { return !st.wants(name) }) &&
+			h.wanting(o) <= 1
+	})
 }
 
 // holdsAll reports whether a client holds the current version of everything it wants, by its own first request.
