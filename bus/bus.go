@@ -15,6 +15,7 @@ import (
 
 const (
 	callTimeout   = 5 * time.Second // of one request to the server where the caller's context has no end
+	historyLinger = time.Second     // that Close waits for copies on their way
 	historyFlight = 1024            // copies for history that may be on their way
 	saidKept      = 10_000          // subjects and errors that are remembered as logged
 )
@@ -153,8 +154,12 @@ func (b *Bus) Connected() bool { return b.link.connected() }
 func (b *Bus) Close() {
 	close(b.closing)
 	b.claims.Wait()
-	if b.history != nil {
-		b.history.CleanupPublisher()
+	if b.history != nil && b.Connected() {
+		// What is on its way may still arrive. (The library's own cleanup would leave a goroutine behind.)
+		select {
+		case <-b.history.PublishAsyncComplete():
+		case <-time.After(historyLinger):
+		}
 	}
 	b.nc.Close()
 	b.link.set(false)
