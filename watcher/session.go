@@ -77,9 +77,10 @@ func (l *loop) certified(n ledger.Notice) {
 	l.judge(n.Checkpoint)
 }
 
-// judge ends the session when the view is not what a checkpoint certifies.
+// judge ends the session when the view is not what a checkpoint certifies. While a slice has changed since, the
+// two may have skipped different messages on the way, and the next checkpoint tells more.
 func (l *loop) judge(cp ledger.Checkpoint) {
-	if !l.complete || l.certSeq == 0 {
+	if !l.complete || l.certSeq == 0 || l.lastSlice > cp.AsOf {
 		return
 	}
 	switch l.ledger.Judge(cp) {

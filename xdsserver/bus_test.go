@@ -164,3 +164,14 @@ func (b *fakeBus) checkpointOf(cluster string, complete uint64) ledger.Notice {
 	}
 	return ledger.Notice{Kind: ledger.Certified, Cluster: cluster, Checkpoint: cp}
 }
+
+// stateNoticeAt gives the notice of a State at a sequence.
+func stateNoticeAt(seq uint64, st endpoint.State) ledger.Notice {
+	n := stateNotice(st)
+	n.Seq = seq
+	return n
+}
+
+func recordOf(region string) ledger.Record {
+	return ledger.Record{UID: "uid", Generation: 1, Region: region}
+}

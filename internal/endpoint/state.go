@@ -66,13 +66,13 @@ func (s Slice) SameContent(o Slice) bool {
 		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
 }
 
-// find gives the live slice of that name.
-func (s State) find(name string) (Slice, bool) {
+// find gives the live slice of that name, in place.
+func (s State) find(name string) (*Slice, bool) {
 	i, ok := slices.BinarySearchFunc(s.Slices, name, func(sl Slice, n string) int { return strings.Compare(sl.Name, n) })
 	if !ok {
-		return Slice{}, false
+		return nil, false
 	}
-	return s.Slices[i], true
+	return &s.Slices[i], true
 }
 
 // entry is one side of a join: a live slice, a tombstone, or nothing (zero version).
@@ -157,7 +157,7 @@ func (s State) Join(o State) State {
 func (s State) entry(name string) entry {
 	e := entry{floor: s.Floor}
 	if sl, ok := s.find(name); ok {
-		e.live = &sl
+		e.live = sl
 	} else if i, ok := slices.BinarySearchFunc(s.Gone, Ref{Name: name}, compareRefs); ok {
 		e.gone = &s.Gone[i]
 	}

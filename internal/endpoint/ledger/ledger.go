@@ -63,8 +63,9 @@ func (l *Ledger) Put(subject string, seq, count uint64, sum Sum) {
 func (l *Ledger) Advance(seq uint64) { l.seq = max(l.seq, seq) }
 
 // Complete records that the snapshot, which reached up to seq, is done. From its last message of a slice on, sums
-// at positions are known.
+// at positions are known. A second call is Advance.
 func (l *Ledger) Complete(seq uint64) {
+	defer l.Advance(seq)
 	if l.complete {
 		return
 	}
@@ -74,7 +75,6 @@ func (l *Ledger) Complete(seq uint64) {
 		last = max(last, e.seq)
 	}
 	l.remember(last)
-	l.Advance(seq)
 }
 
 // IsComplete reports whether the snapshot is done.

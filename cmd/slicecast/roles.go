@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/slicecast/slicecast/bus"
+	"github.com/slicecast/slicecast/internal/endpoint"
+	"github.com/slicecast/slicecast/projector"
+	"github.com/slicecast/slicecast/watcher"
+	"github.com/slicecast/slicecast/xdsserver"
+)
+
+// group is the set of roles of a process: what runs, and what must be ready.
+type group struct {
+	*errgroup.Group
+	ctx   context.Context
+	bus   *bus.Bus
+	t     telemetry
+	roles []readiness
+}
+
+// watch adds the watchers of the clusters.
+func (g *group) watch(specs []clusterSpec, f watchFlags) error {
+	metrics := watcher.NewMetrics(g.t.registry)
+	for _, spec := range specs {
+		source, err := f.source(spec, g.t)
+		if err != nil {
+			return err
+		}
+		w, err := watcher.New(watcher.Config{
+			Cluster: spec.name, Region: spec.region, Source: source,
+			Events: g.bus.Events(), Certifier: g.bus.Events(), Records: g.bus.Events(),
+			APIStale: f.apiStale, Propagation: g.t.propagation, Metrics: metrics, Log: g.t.log,
+		})
+		if err != nil {
+			return err
+		}
+		g.Go(func() error { return g.claimed(spec, func(ctx context.Context) error { return w.Run(ctx) }) })
+		g.Go(func() error {
+			return g.bus.Queries().Serve(g.ctx, floorQuery(spec.name), func(ctx context.Context, _ []byte) ([]byte, error) {
+				v, err := w.Floor(ctx)
+				return []byte(v.String()), err
+			})
+		})
+		g.roles = append(g.roles, readiness{"watcher of " + spec.name, func() (bool, string) {
+			s := w.Status()
+			return s.Ready, s.Why
+		}})
+	}
+	return nil
+}
+
+// claimed runs the watcher of a folder as the only one of its cluster, since a folder has no versions of its own; any
+// number of watchers may run for a Kubernetes cluster.
+func (g *group) claimed(spec clusterSpec, run func(context.Context) error) error {
+	if spec.kind != fromDir {
+		return run(g.ctx)
+	}
+	release, err := g.bus.Claim(g.ctx, "watcher.dir-"+spec.name)
+	if err != nil {
+		if g.ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("cluster %s: a folder has a single writer: %w", spec.name, err)
+	}
+	defer release()
+	return run(g.ctx)
+}
+
+// project adds the projector of all clusters.
+func (g *group) project() error {
+	p, err := projector.New(projector.Config{
+		Events: g.bus.Events(), States: g.bus.States(), Certifier: g.bus.States(),
+		Propagation: g.t.propagation, Registerer: g.t.registry, Log: g.t.log,
+	})
+	if err != nil {
+		return err
+	}
+	g.Go(func() error { return p.Run(g.ctx) })
+	g.roles = append(g.roles, readiness{"projector", g.onBus})
+	return nil
+}
+
+func (g *group) onBus() (bool, string) {
+	if g.bus.Connected() {
+		return true, ""
+	}
+	return false, "no connection to the bus"
+}
+
+// serve adds the xDS server and its drain gate.
+func (g *group) serve(f xdsFlags, expected []string) error {
+	s, err := xdsserver.New(xdsserver.Config{
+		States: g.bus.States(), Records: g.bus.Events(), Expected: expected,
+		StartTimeout: f.startTimeout, Listen: f.listen, FailoverDefault: f.failover, MaxViews: f.maxViews,
+		ProxyLostAfter: f.proxyLostAfter, Propagation: g.t.propagation, Metrics: g.t.registry, Log: g.t.log,
+	})
+	if err != nil {
+		return err
+	}
+	gate, err := xdsserver.NewGate(s.Hub(), xdsserver.GateConfig{
+		Name: replicaName("xds"), Floor: g.floor, LeavingWithin: f.leavingWithin, FallbackWait: f.fallbackWait,
+		ProxyLostAfter: f.proxyLostAfter, Log: g.t.log, Registerer: g.t.registry,
+	})
+	if err != nil {
+		return err
+	}
+	g.Go(func() error { return s.Run(g.ctx) })
+	g.Go(func() error { return g.bus.Queries().Serve(g.ctx, "drain", gate.Query) })
+	g.roles = append(g.roles, readiness{"xds", s.Ready})
+	if f.drainListen == "" {
+		return nil
+	}
+	l, err := listen(g.ctx, "drain-listen", f.drainListen)
+	if err != nil {
+		return err
+	}
+	g.Go(func() error { return serveHTTP(g.ctx, l, gate.Handler(), g.t.log) })
+	return nil
+}
+
+func floorQuery(cluster string) string { return "floor." + cluster }
+
+// floor asks a watcher of the cluster for the API server's version, by a consistent read made after the call.
+func (g *group) floor(ctx context.Context, cluster string) (endpoint.Version, error) {
+	answer, err := g.bus.Queries().Ask(ctx, floorQuery(cluster), nil)
+	if err != nil {
+		return endpoint.Version{}, err
+	}
+	return endpoint.ParseVersion(string(answer))
+}
+
+// watchFlags are those of the watcher.
+type watchFlags struct {
+	clusters   []string
+	namespaces []string
+	selector   string
+	apiStale   time.Duration
+}
+
+func (f *watchFlags) add(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.clusters, "cluster", nil, "NAME=SOURCE[,region=R] (repeatable); SOURCE is kubeconfig:PATH[#CONTEXT], incluster or dir:PATH (default: the current kubeconfig context as cluster local)")
+	fs.StringSliceVar(&f.namespaces, "namespaces", nil, "only these namespaces (default: all)")
+	fs.StringVar(&f.selector, "selector", "", "only EndpointSlices with these labels")
+	fs.DurationVar(&f.apiStale, "api-stale", time.Hour, "write nothing when the API server was not heard for so long")
+}
+
+// source makes the source of a cluster.
+func (f *watchFlags) source(spec clusterSpec, t telemetry) (watcher.Source, error) {
+	if spec.kind == fromDir {
+		if len(f.namespaces) > 0 || f.selector != "" {
+			return nil, usagef("--namespaces and --selector narrow Kubernetes clusters only, and %s is a folder", spec.name)
+		}
+		return watcher.NewDir(watcher.DirConfig{Path: spec.path, Log: t.log.With("cluster", spec.name)})
+	}
+	config, err := restConfig(spec)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "slicecast/" + version
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", spec.name, err)
+	}
+	return watcher.NewKube(watcher.KubeConfig{
+		Client: client, Namespaces: f.namespaces, Selector: f.selector, Log: t.log.With("cluster", spec.name),
+	})
+}
+
+// xdsFlags are those of the xDS server.
+type xdsFlags struct {
+	listen, drainListen string
+	expected            []string
+	startTimeout        time.Duration
+	failover            string
+	maxViews            int
+	leavingWithin       time.Duration
+	fallbackWait        time.Duration
+	proxyLostAfter      time.Duration
+}
+
+func (f *xdsFlags) add(fs *pflag.FlagSet, drainListen string) {
+	fs.StringVar(&f.listen, "xds-listen", "127.0.0.1:18000", "HOST:PORT of the xDS server")
+	fs.StringVar(&f.drainListen, "drain-listen", drainListen, "HOST:PORT of the drain gate; empty: off")
+	fs.StringArrayVar(&f.expected, "expect-cluster", nil, "cluster that must be in sync before the xDS server listens (repeatable; those on the bus always must)")
+	fs.DurationVar(&f.startTimeout, "start-timeout", 30*time.Second, "listen after so long with the last stored state of clusters that are not in sync")
+	fs.StringVar(&f.failover, "failover-default", "any", "any, region or none: where a client may go when its own cluster has no endpoint")
+	fs.IntVar(&f.maxViews, "max-views", 1000, "most classes of clients before node, then zone, are no longer told apart")
+	fs.DurationVar(&f.leavingWithin, "leaving-within", 2*time.Second, "drain gate: how long a pod may stay ready and not terminating")
+	fs.DurationVar(&f.fallbackWait, "fallback-wait", 10*time.Second, "drain gate: how long the last endpoint waits for a successor")
+	fs.DurationVar(&f.proxyLostAfter, "proxy-lost-after", 10*time.Second, "drain gate: how long a proxy whose stream ended is waited for")
+}
+
+// probe fails early, with the flag's name, when an address cannot be listened on.
+func probe(ctx context.Context, flag, address string) error {
+	if address == "" {
+		return nil
+	}
+	l, err := listen(ctx, flag, address)
+	if err != nil {
+		return err
+	}
+	if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("--%s: %w", flag, err)
+	}
+	return nil
+}
