@@ -276,7 +276,7 @@ func TestAFullWindowLeavesTheNewestStateForLater(t *testing.T) {
 func TestLongAnswersAreCut(t *testing.T) {
 	var states []endpoint.State
 	var names []string
-	for i := range 40 {
+	for i := range 60 {
 		st := bigService(1000).States[0]
 		service := fmt.Sprintf("big-%02d", i)
 		for j, sl := range st.Slices {

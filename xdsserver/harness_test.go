@@ -31,7 +31,7 @@ type bench struct {
 // newBench makes a server that has not been started.
 func newBench(t *testing.T, change ...func(*Config)) *bench {
 	t.Helper()
-	b := &bench{t: t, bus: newFakeBus(t), rv: 1000}
+	b := &bench{t: t, bus: newFakeBus(t), rv: 7}
 	cfg := Config{
 		States: b.bus, Records: b.bus, Listen: "127.0.0.1:0", StartTimeout: time.Hour,
 	}
