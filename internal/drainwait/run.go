@@ -49,10 +49,12 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	}
 	timed, cancel := context.WithDeadline(ctx, began.Add(budget))
 	defer cancel()
+	// A fast proxy acknowledges, and closes its idle connections, while the gate is asked: those count as seen, too.
+	before, _ := c.look(c.Ports) // an error shows again in step three
 	o.Answer, o.AskErr = ask(timed, &c)
 	o.Asked = time.Since(began)
 	if o.AskErr == nil && o.Answer.Drained {
-		o.connections(timed, &c)
+		o.connections(timed, &c, len(before) > 0)
 	}
 	o.Took = time.Since(began)
 	o.Stopped = ctx.Err() != nil
@@ -60,7 +62,8 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 }
 
 // connections is step three. A pod that is not drained gets new requests whatever is waited for, so it is skipped then.
-func (o *Outcome) connections(ctx context.Context, c *Config) {
+// seen tells that the pod had connections before the gate was asked.
+func (o *Outcome) connections(ctx context.Context, c *Config, seen bool) {
 	o.Ports = slices.Clone(c.Ports)
 	for _, s := range o.Answer.Services {
 		if s.Number != 0 && !slices.Contains(o.Ports, s.Number) {
@@ -73,15 +76,12 @@ func (o *Outcome) connections(ctx context.Context, c *Config) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Linger)
 	defer cancel()
-	look := func() []Conn {
-		var table []Conn
-		if table, o.ConnErr = c.Table(o.Ports); o.ConnErr != nil {
-			return nil
-		}
-		return inbound(table, c.IPs, o.Ports)
+	look := func() (table []Conn) {
+		table, o.ConnErr = c.look(o.Ports)
+		return table
 	}
 	settle := settleNone
-	if len(look()) > 0 {
+	if len(look()) > 0 || seen {
 		settle = settleSeen
 	}
 	pause(ctx, settle)
@@ -97,6 +97,18 @@ func (o *Outcome) connections(ctx context.Context, c *Config) {
 		}
 		o.Left = remaining(o.Left, table, c.Idle)
 	}
+}
+
+// look gives the inbound connections to the pod on these ports.
+func (c *Config) look(ports []uint16) ([]Conn, error) {
+	if len(ports) == 0 {
+		return nil, nil
+	}
+	table, err := c.Table(ports)
+	if err != nil {
+		return nil, err
+	}
+	return inbound(table, c.IPs, ports), nil
 }
 
 // pause waits, and reports whether ctx lasts.

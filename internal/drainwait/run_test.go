@@ -165,6 +165,20 @@ func TestWithoutConnectionsItSettlesLonger(t *testing.T) {
 	}
 }
 
+func TestConnectionsThatCloseWhileTheGateIsAskedCountAsSeen(t *testing.T) {
+	port, connect := listener(t, "127.0.0.1:0")
+	idle := connect()
+	c := config(says(t, 200, drained(port)))
+	c.Ports = []uint16{port}
+	c.Table = func(ports []uint16) ([]Conn, error) {
+		defer func() { _, _ = idle.client.Close(), idle.server.Close() }()
+		return readTable(ports)
+	}
+	if o := run(t, c); o.Took-o.Asked >= settleNone || o.Took-o.Asked < settleSeen {
+		t.Errorf("settled %s after the answer, want from %s to below %s", o.Took-o.Asked, settleSeen, settleNone)
+	}
+}
+
 func TestAPodThatIsNotDrainedIsNotLingeredFor(t *testing.T) {
 	port, connect := listener(t, "127.0.0.1:0")
 	connect().request(t)

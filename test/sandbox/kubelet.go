@@ -225,12 +225,12 @@ func (k *kubelet) preStop(ctx context.Context, p *pod, ip netip.Addr) string {
 }
 
 func (k *kubelet) drainWait(ctx context.Context, p *pod, ip netip.Addr) string {
-	binary, err := k.sb.Tool(slicecastBinary)
+	binary, err := k.sb.Tool(drainWaitBinary)
 	if err != nil {
 		return err.Error()
 	}
 	args := []string{
-		"drain-wait", "--url", "http://" + DrainAddress, "--cluster", k.cluster, "--namespace", p.namespace,
+		"--url", "http://" + DrainAddress, "--cluster", k.cluster, "--namespace", p.namespace,
 		"--pod", p.name, "--uid", p.uid, "--ip", ip.String(), "--port", fmt.Sprint(Port), "--timeout", "15s",
 		"--grace", p.template.Grace.String(),
 	}

@@ -16,7 +16,10 @@ const (
 	DrainAddress = "127.0.0.1:18081"
 )
 
-const slicecastBinary = "bin/slicecast"
+const (
+	slicecastBinary = "bin/slicecast"
+	drainWaitBinary = "bin/drain-wait" // `slicecast drain-wait`, small enough to be put into pods.
+)
 
 // SlicecastConfig says what a `slicecast standalone` serves.
 type SlicecastConfig struct {

@@ -30,7 +30,7 @@ const (
 	NoPreStop PreStop = "none"
 	// SleepPreStop waits for Template.Sleep.
 	SleepPreStop PreStop = "sleep"
-	// DrainWaitPreStop runs the real `slicecast drain-wait` as a process.
+	// DrainWaitPreStop runs the real drain-wait as a process.
 	DrainWaitPreStop PreStop = "drain-wait"
 )
 
