@@ -71,16 +71,17 @@ func (c *connection) watch() error {
 
 // slowest gives what a stream has waited for longest, and since when; since now when it waits for nothing.
 func (c *connection) slowest(now time.Time) (cause string, since time.Time, node string) {
-	cause, since = slowAck, now
-	if start := c.sending.Load(); start != 0 {
-		cause, since = slowSend, time.Unix(0, start)
-	}
 	c.s.hub.mu.Lock()
-	defer c.s.hub.mu.Unlock()
-	if silent := c.st.silent(); !silent.IsZero() && silent.Before(since) {
-		cause, since = slowAck, silent
+	silent, node := c.st.silent(), c.st.node
+	c.s.hub.mu.Unlock()
+	if start := c.sending.Load(); start != 0 {
+		// What is being sent is unacknowledged too, and since a little longer.
+		return slowSend, time.Unix(0, start), node
 	}
-	return cause, since, c.st.node
+	if silent.IsZero() {
+		silent = now
+	}
+	return slowAck, silent, node
 }
 
 // receive takes requests until the stream ends.

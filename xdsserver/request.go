@@ -207,7 +207,10 @@ func (h *Hub) requestSotW(st *stream, t *subscription, r request, first bool) {
 	if t.wildcard && !wasWild {
 		h.subscribeAll(st, t, r, first)
 	}
-	for name := range wanted {
+	for _, name := range r.names {
+		if name == allNames {
+			continue
+		}
 		s := t.subs[name]
 		if s == nil {
 			s = h.subscribe(st, r.kind, name)

@@ -126,7 +126,7 @@ func (h *Hub) due(s *sub) bool {
 // take makes the item of a sub and takes its mark away. An assignment follows its cluster again.
 func (h *Hub) take(s *sub) item {
 	it := item{s, s.e.current, s.cause}
-	renewed := s.force || !sameResource(s.sent, it.resource)
+	renewed := s.force || !sameResource(s.acked, it.resource) && !slices.Contains(s.flight, it.resource)
 	h.clean(s)
 	s.cause, s.force, s.told = nil, false, true
 	s.sent = it.resource
