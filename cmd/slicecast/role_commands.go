@@ -36,7 +36,10 @@ func standaloneCommand() *cobra.Command {
 			}
 			return runRoles(cmd, address, func(t telemetry) (*bus.Bus, func(), error) {
 				return openEmbedded(cmd, embedded, t)
-			}, func(g *group) error { return addStandalone(g, specs, w, x) })
+			}, func(g *group) error {
+				g.alone = embedded.listen == ""
+				return addStandalone(g, specs, w, x)
+			})
 		},
 	}
 	f := cmd.Flags()

@@ -23,6 +23,7 @@ type group struct {
 	*errgroup.Group
 	ctx   context.Context
 	bus   *bus.Bus
+	alone bool // nobody else can reach the bus
 	t     telemetry
 	roles []readiness
 }
@@ -59,20 +60,34 @@ func (g *group) watch(specs []clusterSpec, f watchFlags) error {
 }
 
 // claimed runs the watcher of a folder as the only one of its cluster, since a folder has no versions of its own; any
-// number of watchers may run for a Kubernetes cluster.
+// number of watchers may run for a Kubernetes cluster. While another process writes the cluster it waits: that one may
+// be an earlier life of this one, whose claim lapses soon.
 func (g *group) claimed(spec clusterSpec, run func(context.Context) error) error {
-	if spec.kind != fromDir {
+	if spec.kind != fromDir || g.alone {
 		return run(g.ctx)
 	}
-	release, err := g.bus.Claim(g.ctx, "watcher.dir-"+spec.name)
-	if err != nil {
-		if g.ctx.Err() != nil {
+	said := false
+	for {
+		release, err := g.bus.Claim(g.ctx, "watcher.dir-"+spec.name)
+		switch {
+		case err == nil:
+			defer release()
+			return run(g.ctx)
+		case g.ctx.Err() != nil:
 			return nil
+		case !errors.Is(err, bus.ErrClaimed):
+			return fmt.Errorf("cluster %s: %w", spec.name, err)
+		case !said:
+			said = true
+			g.t.log.Warn("a folder has a single writer, waiting until it ends", "cluster", spec.name, "err", err)
 		}
-		return fmt.Errorf("cluster %s: a folder has a single writer: %w", spec.name, err)
+		timer := time.NewTimer(time.Second)
+		select {
+		case <-timer.C:
+		case <-g.ctx.Done():
+			timer.Stop()
+		}
 	}
-	defer release()
-	return run(g.ctx)
 }
 
 // project adds the projector of all clusters.

@@ -63,7 +63,6 @@ func TestBadInputGetsOneClearLine(t *testing.T) {
 	wantRefusal(t, sb, 2, []string{"--nonsense"}, "standalone", "--nonsense")
 	wantRefusal(t, sb, 2, []string{"--cluster", "East=dir:x"}, "standalone", "--cluster", "East=dir:x")
 	wantRefusal(t, sb, 1, []string{"east", "/none/such"}, "standalone", "--data-dir", data, "--cluster", "east=kubeconfig:/none/such")
-	wantRefusal(t, sb, 1, []string{"/none/such"}, "standalone", "--data-dir", data, "--cluster", "east=dir:/none/such")
 
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -82,9 +81,8 @@ func TestBadInputGetsOneClearLine(t *testing.T) {
 		"--xds-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--drain-listen", "127.0.0.1:0")
 }
 
-// An API server that cannot be reached: not ready, the cluster is named, and the process goes on trying.
-func TestAnUnreachableAPIServerIsNamedAndRetried(t *testing.T) {
-	sb := newSandbox(t)
+// A source that cannot be read: not ready, the cluster is named, and the process goes on trying.
+func TestASourceThatCannotBeReadIsNamedAndRetried(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	write(t, kubeconfig, `apiVersion: v1
 kind: Config
@@ -93,11 +91,21 @@ contexts: [{name: far, context: {cluster: far, user: far}}]
 clusters: [{name: far, cluster: {server: "http://127.0.0.1:1"}}]
 users: [{name: far, user: {}}]
 `)
+	for name, c := range map[string]struct{ source, place string }{
+		"API server": {"kubeconfig:" + kubeconfig, "127.0.0.1:1"},
+		"folder":     {"dir:/none/such", "/none/such"},
+	} {
+		t.Run(name, func(t *testing.T) { wantRetried(t, c.source, c.place) })
+	}
+}
+
+func wantRetried(t *testing.T, source, place string) {
+	sb := newSandbox(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	sc, err := sb.StartSlicecast(ctx, sandbox.SlicecastConfig{Clusters: []string{"far=kubeconfig:" + kubeconfig}})
+	sc, err := sb.StartSlicecast(ctx, sandbox.SlicecastConfig{Clusters: []string{"far=" + source}})
 	if err == nil {
-		t.Fatal("slicecast is ready without its API server")
+		t.Fatal("slicecast is ready without its source")
 	}
 	select {
 	case <-sc.Done():
@@ -116,7 +124,7 @@ users: [{name: far, user: {}}]
 	if answer.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body.String(), "far: not ready") {
 		t.Errorf("/readyz: %s", body.String())
 	}
-	if logs := sb.Logs(100); !strings.Contains(logs, "cluster=far") || !strings.Contains(logs, "127.0.0.1:1") {
-		t.Errorf("the log does not name the cluster and the server:\n%s", logs)
+	if logs := sb.Logs(100); !strings.Contains(logs, "cluster=far") || !strings.Contains(logs, place) {
+		t.Errorf("the log does not name the cluster and the place:\n%s", logs)
 	}
 }

@@ -124,6 +124,7 @@ func (c *xdsClient) take(resource *anypb.Any) error {
 // want waits until the client holds exactly these addresses for name.
 func (c *xdsClient) want(t *testing.T, name string, want ...string) {
 	t.Helper()
+	slices.Sort(want)
 	var got []string
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		c.mu.Lock()
