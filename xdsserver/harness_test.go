@@ -118,3 +118,13 @@ func counter(t *testing.T, m prometheus.Metric) float64 {
 	}
 	return out.GetCounter().GetValue() + out.GetGauge().GetValue()
 }
+
+// samples counts the observations of a histogram.
+func samples(t *testing.T, h prometheus.Histogram) uint64 {
+	t.Helper()
+	out := &dto.Metric{}
+	if err := h.Write(out); err != nil {
+		t.Fatal(err)
+	}
+	return out.GetHistogram().GetSampleCount()
+}

@@ -79,7 +79,7 @@ func (s *Store) blind(name Name) bool {
 		return true
 	}
 	for cluster, c := range s.clusters {
-		if c.expected && !c.synced && !c.stored && (name.Cluster == "" || name.Cluster == cluster) {
+		if c.blind() && (name.Cluster == "" || name.Cluster == cluster) {
 			return true
 		}
 	}

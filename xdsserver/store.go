@@ -53,7 +53,7 @@ type touch struct {
 type clusterState struct {
 	expected  bool             // it must be in sync before anybody is served
 	known     bool             // the bus has a record, a checkpoint or a State of it
-	stored    bool             // the bus has a checkpoint or a State of it
+	stored    bool             // the first snapshot had a checkpoint or a State of it
 	synced    bool             // a checkpoint agreed with the view, once in this process
 	floor     endpoint.Version // of the last match: all States of the memory are complete as of it
 	region    string
@@ -89,6 +89,15 @@ func (s *Store) cluster(name string) *clusterState {
 	return c
 }
 
+// heard gives the state of a cluster that the bus has something of. What the first snapshot has is its last stored
+// state; of what comes later nobody knows how much of it there is, until a checkpoint tells.
+func (s *Store) heard(name string) *clusterState {
+	c := s.cluster(name)
+	c.known, c.expected = true, true
+	c.stored = c.stored || !s.once
+	return c
+}
+
 // open begins a session: the view is empty, the memory stays.
 func (c *clusterState) open(complete bool) {
 	c.ledger, c.view, c.pending, c.disagreed = ledger.New(), map[endpoint.Key]endpoint.State{}, nil, 0
@@ -107,8 +116,7 @@ func (s *Store) notice(n ledger.Notice) error {
 	case ledger.Changed:
 		touched = s.changed(n)
 	case ledger.Certified:
-		c := s.cluster(n.Cluster)
-		c.known, c.stored, c.expected = true, true, true
+		c := s.heard(n.Cluster)
 		c.ledger.Advance(n.Seq)
 		c.pending = &n.Checkpoint
 		touched, err = s.judge(n.Cluster, c)
@@ -149,8 +157,7 @@ func (s *Store) completed(seq uint64) (touched []touch, err error) {
 
 // changed joins a received State into the memory.
 func (s *Store) changed(n ledger.Notice) []touch {
-	c := s.cluster(n.Key.Cluster)
-	c.known, c.stored, c.expected = true, true, true
+	c := s.heard(n.Key.Cluster)
 	count, sum := ledger.OfState(*n.State)
 	c.ledger.Put(n.Key.String(), n.Seq, count, sum)
 	c.view[n.Key] = *n.State
@@ -198,14 +205,17 @@ func (s *Store) judge(name string, c *clusterState) ([]touch, error) {
 	return nil, nil
 }
 
+// blind reports whether nothing is known of a cluster that should be there.
+func (c *clusterState) blind() bool { return c.expected && !c.synced && !c.stored }
+
 // match joins every Key with what the view has of it, or with nothing, complete as of floor. Keys that the view agrees
 // with need no work: their floor is raised when they are touched next.
 func (s *Store) match(name string, c *clusterState, floor endpoint.Version) (touched []touch) {
-	blind := c.expected && !c.synced && !c.stored
+	blind := c.blind()
 	if floor.After(c.floor) {
 		c.floor = floor
 	}
-	c.synced, c.stored, c.known = true, true, true
+	c.synced = true
 	for key := range c.unsettled {
 		view, has := c.view[key]
 		if !has {
