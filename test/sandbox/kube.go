@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -255,8 +254,8 @@ func (k *Kube) settled(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n := len(AllEndpoints(all)); n != w.Replicas {
-		return errors.New("the slices are behind")
+	if n := len(UsableEndpoints(all, PortName)); n != w.Replicas || len(AllEndpoints(all)) != n {
+		return fmt.Errorf("the slices are behind: %d usable of %d endpoints", n, len(AllEndpoints(all)))
 	}
 	return nil
 }

@@ -45,8 +45,8 @@ func (s *stage) howToLook() error {
 	show := func(what, command string) { s.say("  %-28s %s %s", what, enter, command) }
 	s.say("\nAll of it keeps running, under %d requests a second. Ctrl-C ends it. Logs and files: %s\n", keepRate, s.sb.Dir())
 	show("a request:", "curl -si http://"+s.envoy.Listen().String()+"/")
-	show("what Envoy has:", "curl -s http://"+s.envoy.Admin().String()+"/clusters")
-	show("slicecast's metrics:", "curl -s http://"+sandbox.HTTPAddress+"/metrics")
+	show("what Envoy has:", "curl -s http://"+s.envoy.Admin().String()+"/clusters | grep ^workload::10")
+	show("slicecast's metrics:", "curl -s http://"+sandbox.HTTPAddress+"/metrics | grep ^slicecast_")
 	show("the events on the bus:", slicecast+" events --nats nats://"+busAddress)
 	show("slicecast's endpoints:", slicecast+" get endpoints --nats nats://"+busAddress)
 	if k, ok := s.cp.(*sandbox.Kube); ok {

@@ -62,6 +62,7 @@ func printPropagation(out io.Writer, a *act) {
 		_, _ = fmt.Fprintf(w, "%s\t%d\t%v\t%v\t%v\t\n", stage, h.Count(), round(h.Quantile(0.5)), round(h.Quantile(0.99)), round(h.Quantile(1)))
 	}
 	_ = w.Flush()
+	_, _ = fmt.Fprintln(out, "\nobserve is the time since Kubernetes' own trigger, which a real control plane gives in whole seconds; total has all the others.")
 }
 
 // shownHooks bounds how many hooks that were not told "drained" are shown.
