@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -86,11 +87,11 @@ func (b *Bus) open(ctx context.Context) error {
 		return fmt.Errorf("open JetStream for history: %w", err)
 	}
 	if !b.nc.IsConnected() {
-		b.log.Warn("bus not reached yet", "url", strings.Join(b.cfg.URLs, ","))
+		b.log.Warn("bus not reached yet", "url", redacted(b.cfg.URLs), "err", b.nc.LastError())
 		return nil
 	}
-	if _, err := b.link.wait(ctx); err != nil {
-		return fmt.Errorf("connect to the bus: %w", err)
+	if _, ok := b.link.wait(ctx); !ok {
+		return fmt.Errorf("connect to the bus: %w", ctx.Err())
 	}
 	var failed []error
 	for _, s := range b.specs() {
@@ -124,6 +125,13 @@ func (b *Bus) handlers() []nats.Option {
 			b.metrics.connected.Set(0)
 			b.link.set(false)
 			b.log.Warn("bus connection lost", "err", err)
+		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
+			level := slog.LevelDebug
+			if b.first(err.Error()) {
+				level = slog.LevelWarn
+			}
+			b.log.Log(context.Background(), level, "bus not reached", "err", err)
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) {
@@ -186,4 +194,15 @@ func (b *Bus) first(text string) bool {
 	}
 	b.said[text] = true
 	return true
+}
+
+// redacted is a list of URLs for the log, without passwords.
+func redacted(urls []string) string {
+	out := make([]string, 0, len(urls))
+	for _, text := range urls {
+		if u, err := url.Parse(text); err == nil {
+			out = append(out, u.Redacted())
+		}
+	}
+	return strings.Join(out, ",")
 }

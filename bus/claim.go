@@ -19,8 +19,8 @@ func (b *Bus) Claim(ctx context.Context, key string) (release func(), err error)
 	if !isToken(key, ".") {
 		return nil, fmt.Errorf("claim key %q is not made of letters, digits, '-', '_' and '.'", clip(key))
 	}
-	if _, err := b.link.wait(ctx); err != nil {
-		return nil, fmt.Errorf("claim %s: %w", key, err)
+	if _, ok := b.link.wait(ctx); !ok {
+		return nil, fmt.Errorf("claim %s: %w", key, ctx.Err())
 	}
 	c := &claim{b: b, key: key}
 	if err := c.take(ctx); err != nil {

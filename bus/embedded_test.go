@@ -157,7 +157,9 @@ func TestAKilledProcessLeavesNoLock(t *testing.T) {
 		if _, err := bus.StartEmbedded(bus.EmbeddedConfig{DataDir: dir, Log: quiet}); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Println("held")
+		if _, err := os.Stdout.WriteString("held\n"); err != nil {
+			t.Fatal(err)
+		}
 		select {}
 	}
 	dir := t.TempDir()

@@ -15,5 +15,10 @@ func (b *Bus) JetStream() jetstream.JetStream { return b.js }
 
 // DeleteStreams deletes what Connect made.
 func (b *Bus) DeleteStreams(ctx context.Context) error {
-	return errors.Join(b.js.DeleteStream(ctx, eventsStream), b.js.DeleteStream(ctx, stateStream), b.js.DeleteStream(ctx, historyStream))
+	for _, s := range b.specs() {
+		if err := b.js.DeleteStream(ctx, s.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slicecast/slicecast/bus"
 	"github.com/slicecast/slicecast/bus/bustest"
+	"github.com/slicecast/slicecast/internal/endpoint"
 	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 )
 
@@ -37,28 +38,35 @@ func followAll(t *testing.T, b *bus.Bus) *followed {
 	return f
 }
 
-// write puts each of n slices until it is taken, reading what is there after every doubt, as a writer does.
+// write puts each of n slices until it is taken.
 func (f *followed) write(t *testing.T, n int) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
 	for i := range n {
-		name := fmt.Sprintf("shop-%d", i)
-		ev := bustest.Event("ca", "shop", name, f.next, 1)
+		ev := bustest.Event("ca", "shop", fmt.Sprintf("shop-%d", i), f.next, 1)
 		f.next++
-		for {
-			r, err := f.b.Events().Put(t.Context(), ev, f.last[name])
-			if err == nil && r.Saved {
-				f.last[name] = r.Seq
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("put %s: %+v, %v until the end", name, r, err)
-			}
-			if there, err := f.b.Events().Get(t.Context(), ev.Slice.Key, name); err == nil {
-				f.last[name] = there.Seq
-			}
-			time.Sleep(5 * time.Millisecond)
+		f.last[ev.Slice.Name] = f.mustPut(t, ev)
+	}
+}
+
+// mustPut puts ev until it is taken, reading what is there after every doubt, as a writer does.
+func (f *followed) mustPut(t *testing.T, ev endpoint.Event) uint64 {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	expect := f.last[ev.Slice.Name]
+	for {
+		r, err := f.b.Events().Put(t.Context(), ev, expect)
+		if err == nil && r.Saved {
+			return r.Seq
 		}
+		if time.Now().After(deadline) {
+			t.Fatalf("put %s: %+v, %v until the end", ev.Slice.Name, r, err)
+		}
+		if there, err := f.b.Events().Get(t.Context(), ev.Slice.Key, ev.Slice.Name); err == nil {
+			if expect = there.Seq; there.Version == ev.Slice.Version {
+				return there.Seq
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -144,6 +152,53 @@ func TestAReaderSurvivesThatAllReadersAreDeletedOnTheServer(t *testing.T) {
 			t.Fatal("no reader on the server")
 		}
 	})
+}
+
+// A server that shows its heartbeat and delivers nothing, as some have done after a change of leader.
+func TestAReaderSurvivesAServerThatStopsToDeliver(t *testing.T) {
+	s := startServer(t)
+	b := connect(t, bus.Config{URLs: []string{s.url}})
+	f := followAll(t, b)
+	f.write(t, 10)
+	before := f.settled(t)
+	st, err := b.JetStream().Stream(t.Context(), "SLICECAST_EVENTS")
+	must(t, err)
+	names := st.ConsumerNames(t.Context())
+	for name := range names.Name() {
+		_, err := st.PauseConsumer(t.Context(), name, time.Now().Add(time.Hour))
+		must(t, err)
+	}
+	must(t, names.Err())
+	f.write(t, 10)
+	if got := f.settled(t); got <= before {
+		t.Errorf("%d sessions, want another one than the paused", got)
+	}
+}
+
+func TestASlowHandlerIsNotTakenForASilentServer(t *testing.T) {
+	s := startServer(t)
+	b := connect(t, bus.Config{URLs: []string{s.url}})
+	r := bustest.NewRecorder()
+	slow := make(chan struct{})
+	r.Follow(t, func(ctx context.Context, handle func(ledger.Notice) error) error {
+		return b.Events().Follow(ctx, "", false, func(n ledger.Notice) error {
+			if n.Kind == ledger.Changed && n.Version.Resource == 1 {
+				<-slow
+			}
+			return handle(n)
+		})
+	})
+	r.WaitComplete(t, 1)
+	for i := range uint64(3) {
+		_, err := b.Events().Put(t.Context(), bustest.Event("ca", "shop", fmt.Sprintf("shop-%d", i), i+1, 1), 0)
+		must(t, err)
+	}
+	time.Sleep(time.Second) // Ten checks of a quiet session.
+	close(slow)
+	sessions := r.Wait(t, "three events", func(s [][]ledger.Notice) bool { return len(s[len(s)-1]) >= 5 })
+	if len(sessions) != 1 {
+		t.Errorf("%d sessions, want 1", len(sessions))
+	}
 }
 
 func TestAReaderSurvivesAStoreThatGoesBack(t *testing.T) {

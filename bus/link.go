@@ -52,8 +52,8 @@ func (l *link) connected() bool {
 	return isClosed(l.up)
 }
 
-// wait returns once connected, with the channel that closes when the connection is lost; or when ctx ends.
-func (l *link) wait(ctx context.Context) (lost <-chan struct{}, err error) {
+// wait returns once connected, with the channel that closes when the connection is lost; ok is false when ctx ended first.
+func (l *link) wait(ctx context.Context) (lost <-chan struct{}, ok bool) {
 	for {
 		l.mu.Lock()
 		up, down := l.up, l.down
@@ -61,10 +61,10 @@ func (l *link) wait(ctx context.Context) (lost <-chan struct{}, err error) {
 		select {
 		case <-up:
 			if !isClosed(down) {
-				return down, nil
+				return down, true
 			}
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, false
 		}
 	}
 }

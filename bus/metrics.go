@@ -30,6 +30,7 @@ const (
 	whyBack      = "back"      // a sequence at or below one seen
 	whyGap       = "gap"       // a message was not delivered
 	whyHeartbeat = "heartbeat" // two heartbeats are missing
+	whyStuck     = "stuck"     // the server does not deliver what it has
 	whyDeleted   = "deleted"   // the server has no such consumer any more
 	whyResync    = "resync"    // the reader asked for it
 	whyFailed    = "failed"    // it could not be opened, or another error
@@ -61,7 +62,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	for _, stream := range [...]string{eventsStream, stateStream} {
 		m.snapshot.WithLabelValues(stream)
-		for _, reason := range [...]string{whyStart, whyLost, whyRecreated, whyBack, whyGap, whyHeartbeat, whyDeleted, whyResync, whyFailed} {
+		for _, reason := range [...]string{whyStart, whyLost, whyRecreated, whyBack, whyGap, whyStuck, whyHeartbeat, whyDeleted, whyResync, whyFailed} {
 			m.sessions.WithLabelValues(stream, reason)
 		}
 	}

@@ -22,7 +22,9 @@ func (b *Bus) put(ctx context.Context, spec jetstream.StreamConfig, m message, e
 	if ttl > 0 {
 		options = append(options, jetstream.WithMsgTTL(ttl))
 	}
-	call, done := b.link.guard(ctx, m.subject)
+	limited, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	call, done := b.link.guard(limited, m.subject)
 	ack, err := b.js.PublishMsg(call, m.nats(), options...)
 	cause := context.Cause(call)
 	done()
@@ -33,20 +35,22 @@ func (b *Bus) put(ctx context.Context, spec jetstream.StreamConfig, m message, e
 		b.metrics.conflicts.WithLabelValues(kindLabel(m.subject)).Inc()
 		return ledger.Result{}, nil
 	}
-	err = named(err, cause)
-	if errors.Is(err, ErrNoStream) {
-		err = b.again(ctx, spec, err)
-	}
+	err = b.explain(ctx, spec, named(err, cause))
 	b.metrics.failed.WithLabelValues(kindOf(err)).Inc()
 	return ledger.Result{}, fmt.Errorf("publish %s: %w", m.subject, err)
 }
 
-// again makes a missing stream after a call has found none, and gives the error that says more: that call's, or why there
-// is still none.
-func (b *Bus) again(ctx context.Context, spec jetstream.StreamConfig, before error) error {
-	_, _, err := b.ensure(ctx, spec)
-	if err == nil {
-		return before
+// explain makes a missing stream after a call has found none, and gives the error that says more: that call's, or why there
+// is still no stream. ctx is the caller's, without the limit of the call.
+func (b *Bus) explain(ctx context.Context, spec jetstream.StreamConfig, err error) error {
+	if errors.Is(err, ErrNoStream) {
+		if _, _, why := b.ensure(ctx, spec); why != nil {
+			err = why
+		}
+	}
+	// A leader that has lost the others goes on to take calls, and answers none.
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && b.nc.ConnectedClusterName() != "" {
+		return fmt.Errorf("%w: no answer within %s", ErrNoQuorum, callTimeout)
 	}
 	return err
 }
@@ -61,7 +65,9 @@ func (b *Bus) get(ctx context.Context, spec jetstream.StreamConfig, subject stri
 	if err != nil {
 		return ledger.Notice{}, fmt.Errorf("read %s: %w", subject, err)
 	}
-	call, done := b.link.guard(ctx, "$JS.API.STREAM.MSG.GET."+spec.Name)
+	limited, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	call, done := b.link.guard(limited, "$JS.API.STREAM.MSG.GET."+spec.Name)
 	raw, err := st.GetLastMsgForSubject(call, subject)
 	cause := context.Cause(call)
 	done()
@@ -69,11 +75,7 @@ func (b *Bus) get(ctx context.Context, spec jetstream.StreamConfig, subject stri
 		return ledger.Notice{Kind: ledger.Absent, Cluster: s.cluster, Key: s.key, Slice: s.slice}, nil
 	}
 	if err != nil {
-		err = named(err, cause)
-		if errors.Is(err, ErrNoStream) {
-			err = b.again(ctx, spec, err)
-		}
-		return ledger.Notice{}, fmt.Errorf("read %s: %w", subject, err)
+		return ledger.Notice{}, fmt.Errorf("read %s: %w", subject, b.explain(ctx, spec, named(err, cause)))
 	}
 	n, err := b.codec.notice(message{raw.Subject, header(raw.Header), raw.Data}, false)
 	if err != nil {

@@ -34,33 +34,64 @@ func (q *Queries) Serve(ctx context.Context, name string, answer func(ctx contex
 	if err != nil {
 		return fmt.Errorf("serve query %s: %w", name, err)
 	}
-	var work sync.WaitGroup
-	slots := make(chan struct{}, maxAsked)
-	handler := micro.HandlerFunc(func(req micro.Request) {
-		select {
-		case slots <- struct{}{}:
-		default:
-			q.reply(req, nil, errors.New("too many questions at once"))
-			return
-		}
-		work.Go(func() {
-			defer func() { <-slots }()
-			ctx, cancel := withTimeoutOf(ctx, req.Headers().Get(hTimeout))
-			defer cancel()
-			body, err := answer(ctx, req.Data())
-			q.reply(req, body, err)
-		})
-	})
+	d := &desk{q: q, answer: answer}
+	handler := micro.HandlerFunc(func(req micro.Request) { d.take(ctx, req) })
 	if err := svc.AddEndpoint(strings.ReplaceAll(name, ".", "-"), handler, micro.WithEndpointSubject(subject)); err != nil {
 		return errors.Join(fmt.Errorf("serve query %s: %w", name, err), svc.Stop())
 	}
 	<-ctx.Done()
 	err = svc.Stop()
-	work.Wait()
+	if err == nil && q.b.Connected() {
+		// Once the server has heard of it, it sends no more; a lost connection says the same.
+		if err := q.b.nc.FlushTimeout(deleteTimeout); err != nil {
+			q.b.log.Debug("end of a query not confirmed", "subject", subject, "err", err)
+		}
+	}
+	d.close()
 	if err != nil && q.b.Connected() {
 		return fmt.Errorf("stop serving query %s: %w", name, err)
 	}
 	return nil
+}
+
+// desk takes the questions of one Serve.
+type desk struct {
+	q      *Queries
+	answer func(ctx context.Context, body []byte) ([]byte, error)
+
+	// mu guards what follows: no work begins after close has begun to wait for it.
+	mu     sync.Mutex
+	asked  int // questions in work
+	closed bool
+	work   sync.WaitGroup
+}
+
+// take answers req in a goroutine of its own, or refuses it.
+func (d *desk) take(ctx context.Context, req micro.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.asked >= maxAsked {
+		d.q.reply(req, nil, errors.New("too many questions at once, or the end of this process"))
+		return
+	}
+	d.asked++
+	d.work.Go(func() {
+		ctx, cancel := withTimeoutOf(ctx, req.Headers().Get(hTimeout))
+		defer cancel()
+		body, err := d.answer(ctx, req.Data())
+		d.q.reply(req, body, err)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.asked--
+	})
+}
+
+// close returns when all is answered.
+func (d *desk) close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.work.Wait()
 }
 
 func (q *Queries) reply(req micro.Request, body []byte, err error) {

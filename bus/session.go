@@ -38,6 +38,7 @@ var (
 	errRecreated = errors.New("the stream is another one")
 	errBack      = errors.New("a sequence at or below one seen")
 	errGap       = errors.New("a message was not delivered")
+	errStuck     = errors.New("the server does not deliver what it has")
 )
 
 // handlerError is an error of the caller's handler.
@@ -51,22 +52,21 @@ func (b *Bus) follow(ctx context.Context, r reader) error {
 	pauses := spacing{least: b.cfg.RetryMin, most: b.cfg.RetryMax}
 	reason := whyStart
 	for {
-		lost, err := b.link.wait(ctx)
-		if err != nil {
+		lost, ok := b.link.wait(ctx)
+		if !ok {
 			return nil
 		}
 		s := session{b: b, r: r, opened: time.Now()}
-		err = s.run(ctx, lost, reason)
-		if ctx.Err() != nil {
-			return nil
-		}
+		err := s.run(ctx, lost, reason)
 		var failed handlerError
-		if errors.As(err, &failed) && !errors.Is(err, ledger.ErrResync) {
+		if errors.As(err, &failed) && !errors.Is(err, ledger.ErrResync) && ctx.Err() == nil {
 			return failed.err
 		}
 		reason = reasonOf(err)
 		pause := pauses.next(reason, s.complete, time.Since(s.opened), rand.Float64())
-		b.log.Info("bus session ended", "stream", r.spec.Name, "filter", r.filter, "reason", reason, "pause", pause, "err", err)
+		if ctx.Err() == nil {
+			b.log.Info("bus session ended", "stream", r.spec.Name, "filter", r.filter, "reason", reason, "pause", pause, "err", err)
+		}
 		if !sleep(ctx, pause) {
 			return nil
 		}
@@ -79,7 +79,7 @@ func reasonOf(err error) string {
 		reason string
 	}{
 		{ledger.ErrResync, whyResync}, {errLost, whyLost}, {ErrNotConnected, whyLost}, {errRecreated, whyRecreated}, {errBack, whyBack},
-		{errGap, whyGap}, {jetstream.ErrNoHeartbeat, whyHeartbeat}, {jetstream.ErrConsumerDeleted, whyDeleted},
+		{errGap, whyGap}, {errStuck, whyStuck}, {jetstream.ErrNoHeartbeat, whyHeartbeat}, {jetstream.ErrConsumerDeleted, whyDeleted},
 	} {
 		if errors.Is(err, c.err) {
 			return c.reason
@@ -88,7 +88,7 @@ func reasonOf(err error) string {
 	return whyFailed
 }
 
-// session is one snapshot and what follows it. Its fields belong to the goroutine of run, but seen, which the watch reads.
+// session is one snapshot and what follows it. Its fields belong to the goroutine of run, but those that the watch reads.
 type session struct {
 	b        *Bus
 	r        reader
@@ -98,6 +98,7 @@ type session struct {
 	complete bool
 	delivery uint64        // of the last message: 1, 2, 3 ... without a gap
 	seen     atomic.Uint64 // highest stream sequence
+	idle     atomic.Bool   // waiting for the server, not for the handler
 }
 
 // run opens the session and hands on its messages. It returns why the session ended, never nil.
@@ -114,7 +115,7 @@ func (s *session) run(ctx context.Context, lost <-chan struct{}, reason string) 
 	s.b.metrics.sessions.WithLabelValues(s.r.spec.Name, reason).Inc()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
-	watching.Go(func() { cancel(s.watch(ctx, st, lost)) })
+	watching.Go(func() { cancel((&watch{s: s, st: st}).run(ctx, lost)) })
 	err = s.read(ctx, cons)
 	cancel(nil)
 	watching.Wait()
@@ -168,7 +169,9 @@ func (s *session) read(ctx context.Context, cons jetstream.Consumer) error {
 		}
 	}
 	for {
+		s.idle.Store(true)
 		msg, err := it.Next(jetstream.NextContext(ctx))
+		s.idle.Store(false)
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				return cause
@@ -221,49 +224,6 @@ func (s *session) end() error {
 func (s *session) hand(n ledger.Notice) error {
 	if err := s.r.handle(n); err != nil {
 		return handlerError{err}
-	}
-	return nil
-}
-
-// watch returns why the session must end: the connection is lost, or the stream is not the one it was. The server says
-// nothing about the second, so a session in quiet asks; while messages come, their sequences tell.
-func (s *session) watch(ctx context.Context, st jetstream.Stream, lost <-chan struct{}) error {
-	tick := time.NewTicker(s.b.cfg.CheckEvery)
-	defer tick.Stop()
-	last := uint64(0)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-lost:
-			return errLost
-		case <-tick.C:
-		}
-		seen := s.seen.Load()
-		if seen != last {
-			last = seen
-			continue
-		}
-		if err := s.same(ctx, st, seen); err != nil {
-			return err
-		}
-	}
-}
-
-// same asks the server about the stream. No answer says nothing: the missing heartbeat will.
-func (s *session) same(ctx context.Context, st jetstream.Stream, seen uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	info, err := st.Info(ctx)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("%w: %w", errRecreated, err)
-	case err != nil:
-		return nil
-	case !info.Created.Equal(s.created):
-		return fmt.Errorf("%w: made %s, not %s", errRecreated, info.Created, s.created)
-	case info.State.LastSeq < seen:
-		return fmt.Errorf("%w: the last is %d, %d was seen", errBack, info.State.LastSeq, seen)
 	}
 	return nil
 }

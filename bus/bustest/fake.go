@@ -127,21 +127,20 @@ type follower struct {
 }
 
 func (w follower) run(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		err := w.session(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, ledger.ErrResync):
-			select {
-			case <-time.After(w.f.Pause):
-			case <-ctx.Done():
-				return nil
-			}
-		case err != nil:
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if !errors.Is(err, ledger.ErrResync) {
 			return err
 		}
+		select {
+		case <-time.After(w.f.Pause):
+		case <-ctx.Done():
+		}
 	}
+	return nil
 }
 
 // session ends with nil when a new one has to be opened.

@@ -314,7 +314,7 @@ func eventuallyPut(t *testing.T, m Made, ev endpoint.Event, expect uint64) uint6
 				return n.Seq
 			}
 		}
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 	}
 }
 

@@ -1,0 +1,83 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// watch looks after one session from beside: the server does not say that a stream was made again, nor that it has
+// stopped to deliver, so a session in quiet asks. While messages come, their sequences tell.
+type watch struct {
+	s       *session
+	st      jetstream.Stream
+	last    uint64 // seen at the last tick
+	checked uint64 // up to here nothing is missing
+	owed    uint64 // the leader had this sequence at the last tick, and it had not come
+}
+
+// run returns why the session must end: the connection is lost, or the stream is not the one it was or is stuck.
+func (w *watch) run(ctx context.Context, lost <-chan struct{}) error {
+	tick := time.NewTicker(w.s.b.cfg.CheckEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lost:
+			return errLost
+		case <-tick.C:
+		}
+		if seen := w.s.seen.Load(); seen != w.last {
+			w.last, w.owed = seen, 0
+			continue
+		}
+		if err := w.check(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// check asks the leader about the stream. No answer says nothing: the missing heartbeat will.
+func (w *watch) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	info, err := w.st.Info(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("%w: %w", errRecreated, err)
+	case err != nil:
+		return nil
+	case !info.Created.Equal(w.s.created):
+		return fmt.Errorf("%w: made %s, not %s", errRecreated, info.Created, w.s.created)
+	case info.State.LastSeq < w.last:
+		return fmt.Errorf("%w: the last is %d, %d was seen", errBack, info.State.LastSeq, w.last)
+	}
+	return w.progress(ctx, info.State.LastSeq)
+}
+
+// progress finds a server that has what it does not deliver, after a change of its leader for example: what the leader
+// had at one tick has not come at the next, while the reader waited.
+func (w *watch) progress(ctx context.Context, atLeader uint64) error {
+	if !w.s.idle.Load() {
+		w.owed = 0
+		return nil
+	}
+	if w.owed > w.last {
+		return fmt.Errorf("%w: it has %d, %d was seen", errStuck, w.owed, w.last)
+	}
+	if atLeader <= max(w.last, w.checked) {
+		return nil
+	}
+	msg, err := w.st.GetLastMsgForSubject(ctx, w.s.r.filter)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Sequence <= w.last:
+		w.checked = atLeader
+	case err == nil:
+		w.owed = msg.Sequence
+	}
+	return nil
+}
