@@ -62,6 +62,9 @@ func (b *busFlags) config(name string, t telemetry) (bus.Config, error) {
 
 // connectClient is the connection of a command that reads the bus: it must be there soon.
 func (b *busFlags) connectClient(cmd *cobra.Command) (*bus.Bus, error) {
+	if level := cmd.Flag("log-level"); !level.Changed {
+		_ = level.Value.Set("warn") // a command's own output is what its user wants to see
+	}
 	log, err := newLogger(cmd)
 	if err != nil {
 		return nil, err
