@@ -124,7 +124,11 @@ func (b *Bus) handlers() []nats.Option {
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			b.metrics.connected.Set(0)
 			b.link.set(false)
-			b.log.Warn("bus connection lost", "err", err)
+			select {
+			case <-b.closing: // on purpose
+			default:
+				b.log.Warn("bus connection lost", "err", err)
+			}
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
 			level := slog.LevelDebug

@@ -105,7 +105,6 @@ func serverOptions(cfg EmbeddedConfig) (*server.Options, error) {
 		ServerName:         "slicecast",
 		DontListen:         true,
 		NoSigs:             true,
-		NoSystemAccount:    false,
 		JetStream:          true,
 		StoreDir:           cfg.DataDir,
 		SyncAlways:         true,
