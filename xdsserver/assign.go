@@ -67,46 +67,50 @@ type Target struct {
 // the order of slices, so all replicas agree. A name of another service, or of a port that nobody has, gives an empty
 // Assignment.
 func Assign(svc Service, view View, name Name) Assignment {
-	all := judge(svc, view, name)
-	kept := slices.DeleteFunc(all, func(c candidate) bool { return !c.reason.Kept() })
+	all, order := judge(svc, view, name)
+	kept := slices.DeleteFunc(order, func(i int32) bool { return !all[i].reason.Kept() })
 	out := Assignment{Name: name.String()}
-	if len(kept) == 0 {
-		return out
-	}
-	slices.SortFunc(kept, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.tier, b.tier), strings.Compare(a.region, b.region), strings.Compare(a.zone, b.zone), a.at.Compare(b.at))
-	})
+	// They are by address already, and stay so inside a locality.
+	slices.SortStableFunc(kept, func(i, j int32) int { return all[i].place(&all[j]) })
 	targets := make([]Target, 0, len(kept))
 	priority := uint32(0)
 	for start := 0; start < len(kept); {
-		first, end := kept[start], start+1
-		for end < len(kept) && kept[end].tier == first.tier && kept[end].region == first.region && kept[end].zone == first.zone {
+		first, end := &all[kept[start]], start+1
+		for end < len(kept) && all[kept[end]].place(first) == 0 {
 			end++
 		}
-		if start > 0 && kept[start-1].tier != first.tier {
+		if start > 0 && all[kept[start-1]].tier != first.tier {
 			priority++
 		}
 		from := len(targets)
-		targets = appendTargets(targets, kept[start:end], view.Family)
+		targets = appendTargets(targets, all, kept[start:end], view.Family)
 		out.Localities = append(out.Localities, Locality{
 			Priority: priority, Region: first.region, Zone: first.zone, Endpoints: targets[from:len(targets):len(targets)],
 		})
 		start = end
 	}
-	out.Fallback = slices.ContainsFunc(kept, func(c candidate) bool { return c.reason == ReasonFallback })
+	out.Fallback = slices.ContainsFunc(kept, func(i int32) bool { return all[i].reason == ReasonFallback })
 	return out
+}
+
+// place orders candidates by their locality.
+func (c *candidate) place(o *candidate) int {
+	if d := cmp.Compare(c.tier, o.tier); d != 0 {
+		return d
+	}
+	return cmp.Or(strings.Compare(c.region, o.region), strings.Compare(c.zone, o.zone))
 }
 
 // appendTargets appends one Target per endpoint of a locality. For a client of both families the IPv6 addresses of a
 // pod become additional addresses of its IPv4 endpoint, where both are in the same health.
-func appendTargets(targets []Target, group []candidate, family Family) []Target {
+func appendTargets(targets []Target, all []candidate, group []int32, family Family) []Target {
 	var v4 map[podHealth]int
-	both := family == AnyFamily && group[0].at.Addr().Is4() && group[len(group)-1].at.Addr().Is6()
+	both := family == AnyFamily && all[group[0]].at.Addr().Is4() && all[group[len(group)-1]].at.Addr().Is6()
 	if both {
 		v4 = make(map[podHealth]int, len(group)/2)
 	}
-	for i := range group {
-		c := &group[i]
+	for _, i := range group {
+		c := &all[i]
 		key := podHealth{Pod{c.sl.Key.Cluster, c.ep.TargetUID}, c.reason == ReasonDraining}
 		if both && c.ep.TargetUID != "" {
 			at, paired := v4[key]

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"net/netip"
-	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -50,6 +49,11 @@ func encodeAssignment(a Assignment) *resource {
 	r := newResource(a.Name, typeAssignment, contentVersion(value), value)
 	r.fallback = a.Fallback
 	r.empty = len(a.Localities) == 0
+	total := 0
+	for i := range a.Localities {
+		total += len(a.Localities[i].Endpoints)
+	}
+	r.addrs = make([]heldAddr, 0, total)
 	for i := range a.Localities {
 		for _, t := range a.Localities[i].Endpoints {
 			r.addrs = append(r.addrs, heldAddr{t.Addr, t.Draining})
@@ -58,7 +62,6 @@ func encodeAssignment(a Assignment) *resource {
 			}
 		}
 	}
-	slices.SortFunc(r.addrs, func(a, b heldAddr) int { return a.at.Compare(b.at) })
 	return r
 }
 
@@ -109,8 +112,9 @@ func appendLocality(b []byte, l *Locality) []byte {
 	b = appendText(b, 2, l.Zone)
 	for i := range l.Endpoints {
 		t := &l.Endpoints[i]
-		b = appendHead(b, 2, targetSize(t))
-		b = appendTarget(b, t)
+		size := endpointSize(t)
+		b = appendHead(b, 2, messageSize(size)+2)
+		b = appendTarget(b, t, size)
 	}
 	weight := uint64(l.Weight())
 	b = appendHead(b, 3, 1+protowire.SizeVarint(weight))
@@ -134,9 +138,9 @@ func localitySize(l *Locality) int {
 }
 
 // appendTarget writes an LbEndpoint: endpoint = 1 {address = 1, additional_addresses = 4 {address = 1}},
-// health_status = 2. Its weight is left at 1.
-func appendTarget(b []byte, t *Target) []byte {
-	b = appendHead(b, 1, endpointSize(t))
+// health_status = 2. Its weight is left at 1. size is that of the endpoint.
+func appendTarget(b []byte, t *Target, size int) []byte {
+	b = appendHead(b, 1, size)
 	b = appendAddress(b, t.Addr)
 	for _, m := range t.More {
 		b = appendHead(b, 4, messageSize(addressSize(m)))
@@ -160,19 +164,19 @@ func targetSize(t *Target) int { return messageSize(endpointSize(t)) + 2 }
 
 // appendAddress writes, as field 1, an Address: socket_address = 1 {address = 2, port_value = 3}.
 func appendAddress(b []byte, a netip.AddrPort) []byte {
-	b = appendHead(b, 1, addressSize(a))
-	b = appendHead(b, 1, socketSize(a))
-	b = append(b, 2<<3|2, byte(addrLen(a.Addr())))
+	text := addrLen(a.Addr())
+	socket := socketSize(text, a.Port())
+	b = appendHead(b, 1, messageSize(socket))
+	b = appendHead(b, 1, socket)
+	b = append(b, 2<<3|2, byte(text))
 	b = a.Addr().AppendTo(b)
 	return protowire.AppendVarint(append(b, 3<<3), uint64(a.Port()))
 }
 
 // addressSize is the size of an Address, socketSize that of the SocketAddress in it.
-func addressSize(a netip.AddrPort) int { return messageSize(socketSize(a)) }
+func addressSize(a netip.AddrPort) int { return messageSize(socketSize(addrLen(a.Addr()), a.Port())) }
 
-func socketSize(a netip.AddrPort) int {
-	return 2 + addrLen(a.Addr()) + 1 + protowire.SizeVarint(uint64(a.Port()))
-}
+func socketSize(text int, port uint16) int { return 2 + text + 1 + protowire.SizeVarint(uint64(port)) }
 
 // addrLen is the length of the text of an address.
 func addrLen(a netip.Addr) int {

@@ -60,7 +60,7 @@ type Verdict struct {
 // Explain gives the decision about every address that could be in Assign(svc, view, name), sorted by address, cluster
 // and slice.
 func Explain(svc Service, view View, name Name) []Verdict {
-	all := judge(svc, view, name)
+	all, _ := judge(svc, view, name)
 	out := make([]Verdict, len(all))
 	for i, c := range all {
 		out[i] = Verdict{c.sl.Key.Cluster, c.sl.Name, c.ep.TargetUID, c.at, c.reason}
@@ -101,20 +101,27 @@ func (c *candidate) rank() int {
 }
 
 // judge collects the candidates of a service port and lets each rule decide about them, in this order: reach of the
-// client, family, moved pods (these in collect), duplicates, readiness and fallback, hints.
-func judge(svc Service, view View, name Name) []candidate {
-	all := collect(svc, view, name)
-	dropDuplicates(all)
+// client, family, moved pods (these in collect), duplicates, readiness and fallback, hints. order has the candidates by
+// address: sorting numbers is cheaper than sorting candidates.
+func judge(svc Service, view View, name Name) (all []candidate, order []int32) {
+	all = collect(svc, view, name)
+	order = dropDuplicates(all)
 	for _, v6 := range [...]bool{false, true} {
 		decideFamily(all, v6, hintsOf(view, name))
 	}
-	return all
+	return all, order
 }
 
 // dropDuplicates leaves one undecided candidate per address and port (rule D12): the one that is more usable, then
-// that of the smaller cluster name, in one cluster that of the newer slice, then of the smaller slice name.
-func dropDuplicates(all []candidate) {
-	slices.SortFunc(all, func(a, b candidate) int {
+// that of the smaller cluster name, in one cluster that of the newer slice, then of the smaller slice name. It returns
+// the candidates by address.
+func dropDuplicates(all []candidate) (order []int32) {
+	order = make([]int32, len(all))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(i, j int32) int {
+		a, b := &all[i], &all[j]
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
 		}
@@ -128,7 +135,7 @@ func dropDuplicates(all []candidate) {
 		)
 	})
 	var taken netip.AddrPort
-	for i := range all {
+	for _, i := range order {
 		switch c := &all[i]; {
 		case c.reason != 0:
 		case c.at == taken:
@@ -137,6 +144,7 @@ func dropDuplicates(all []candidate) {
 			taken = c.at
 		}
 	}
+	return order
 }
 
 // decideFamily decides what is left of one address family: ready endpoints, where the hints allow them; only if there

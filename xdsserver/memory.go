@@ -10,20 +10,11 @@ import (
 
 // service gives what Assign needs of a service; known says that some cluster has, or had, it.
 func (s *Store) service(id serviceID) (svc Service, known bool) {
-	svc = Service{Regions: s.regions(), Failover: s.failover, Promised: s.promised}
+	svc = Service{Regions: s.regions, Failover: s.failover, Promised: s.promised}
 	if one := s.services[id]; one != nil {
 		svc.States = one.states
 	}
 	return svc, len(svc.States) > 0
-}
-
-// regions gives the region of each cluster.
-func (s *Store) regions() map[string]string {
-	out := make(map[string]string, len(s.clusters))
-	for name, c := range s.clusters {
-		out[name] = c.region
-	}
-	return out
 }
 
 // state gives what the memory has of a Key; an empty State when it has nothing.

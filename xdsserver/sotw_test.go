@@ -106,6 +106,7 @@ func TestASotWRejectionIsNotAnsweredUntilTheContentChanges(t *testing.T) {
 	b.put(otherAt("api", 10, "10.0.0.9"))
 	c.want("cds", map[string]string{cart: "cluster", api: "cluster"})
 	c.want("eds", map[string]string{cart: "p0 / w1 10.0.0.2:8080"}, cart)
+	settled(b, 1)
 	if n := counter(t, b.server.metrics.nacks.WithLabelValues("eds")); n != 4 {
 		t.Errorf("%v rejections were counted, want 4", n)
 	}

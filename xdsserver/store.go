@@ -17,6 +17,7 @@ type Store struct {
 	failover string      // where the label is unset
 	services map[serviceID]*service
 	clusters map[string]*clusterState
+	regions  map[string]string // of the clusters whose record names one
 	promised map[Pod]struct{}
 	index    index
 	applied  uint64 // every message of the stream up to this sequence is in the memory
@@ -51,12 +52,11 @@ type touch struct {
 
 // clusterState is what the memory has of one cluster beside its services.
 type clusterState struct {
-	expected  bool             // it must be in sync before anybody is served
-	known     bool             // the bus has a record, a checkpoint or a State of it
-	stored    bool             // the first snapshot had a checkpoint or a State of it
-	synced    bool             // a checkpoint agreed with the view, once in this process
-	floor     endpoint.Version // of the last match: all States of the memory are complete as of it
-	region    string
+	expected  bool                            // it must be in sync before anybody is served
+	known     bool                            // the bus has a record, a checkpoint or a State of it
+	stored    bool                            // the first snapshot had a checkpoint or a State of it
+	synced    bool                            // a checkpoint agreed with the view, once in this process
+	floor     endpoint.Version                // of the last match: all States of the memory are complete as of it
 	ledger    *ledger.Ledger                  // of this session
 	view      map[endpoint.Key]endpoint.State // of this session: the last State of each Key
 	unsettled map[endpoint.Key]struct{}       // Keys of the memory that differ from the view
@@ -70,7 +70,7 @@ const disagreements = 2
 func newStore(mu *sync.Mutex, expected []string, failover string) *Store {
 	s := &Store{
 		mu: mu, failover: failover, services: map[serviceID]*service{}, clusters: map[string]*clusterState{},
-		promised: map[Pod]struct{}{}, index: newIndex(), touched: func([]touch) {}, inUse: func(serviceID) []use { return nil },
+		regions: map[string]string{}, promised: map[Pod]struct{}{}, index: newIndex(), touched: func([]touch) {}, inUse: func(serviceID) []use { return nil },
 	}
 	for _, name := range expected {
 		s.cluster(name).expected = true
@@ -280,10 +280,10 @@ func (s *Store) record(n ledger.Notice) {
 	case ledger.Recorded:
 		c := s.cluster(n.Cluster)
 		c.known, c.expected = true, true
-		if c.region == n.Record.Region {
+		if s.regions[n.Cluster] == n.Record.Region {
 			break
 		}
-		c.region = n.Record.Region
+		s.regions[n.Cluster] = n.Record.Region
 		var touched []touch
 		for id, svc := range s.services {
 			if svc.find(n.Cluster) >= 0 {
