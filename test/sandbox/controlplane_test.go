@@ -85,7 +85,7 @@ func testRollout(t *testing.T, cp ControlPlane) {
 			}
 		}
 	})
-	apply(t, cp, Workload{Template: Template{ReadyAfter: 30 * time.Millisecond, PreStop: SleepPreStop, Sleep: 100 * time.Millisecond}})
+	apply(t, cp, Workload{Template: Template{ReadyAfter: 30 * time.Millisecond, PreStop: SleepPreStop, Sleep: 3 * time.Second}})
 	if err := cp.RolloutRestart(within(t, 30*time.Second)); err != nil {
 		t.Error(err)
 	}
@@ -98,8 +98,14 @@ func testRollout(t *testing.T, cp ControlPlane) {
 	if n := len(after) - before; n != 6 {
 		t.Errorf("%d pods were started, want 6", n)
 	}
+	// A leaving pod does not hold the rollout up.
 	for _, p := range after[before : before+3] {
-		if d, ok := p.ToSignal(); !ok || p.Gone.IsZero() || d < 100*time.Millisecond || p.Killed || p.Crashed {
+		if last := after[before+5]; !last.Ready.Before(p.Gone) {
+			t.Errorf("the last new pod was ready at %v, after %s was gone at %v", last.Ready, p.Name, p.Gone)
+		}
+	}
+	for _, p := range after[before : before+3] {
+		if d, ok := p.ToSignal(); !ok || p.Gone.IsZero() || d < 3*time.Second || p.Killed || p.Crashed {
 			t.Errorf("pod %+v is not gone properly", p)
 		}
 	}

@@ -155,7 +155,7 @@ func (f *Files) run(ctx context.Context) {
 	}
 }
 
-// reconcile does what plan says and writes the slices that changed.
+// reconcile does what plan says until it says no more, and writes the slices that changed.
 func (d *deployment) reconcile(ctx context.Context) error {
 	if d.workload.Name == "" {
 		return nil // Nothing was applied yet.
@@ -163,15 +163,21 @@ func (d *deployment) reconcile(ctx context.Context) error {
 	if err := d.setVersion(); err != nil {
 		return err
 	}
-	create, remove := plan(d.workload, d.states())
 	now := time.Now()
-	for _, name := range remove {
-		p := d.pods[name]
-		p.terminating = true
-		p.handle.delete(now) // As in a cluster, the kubelet does not wait for the slices.
-	}
-	for range create {
-		d.create(ctx)
+	for {
+		// What a step deletes makes room for the next one at once: a leaving pod does not count.
+		create, remove := plan(d.workload, d.states())
+		if create == 0 && len(remove) == 0 {
+			break
+		}
+		for _, name := range remove {
+			p := d.pods[name]
+			p.terminating = true
+			p.handle.delete(now) // As in a cluster, the kubelet does not wait for the slices.
+		}
+		for range create {
+			d.create(ctx)
+		}
 	}
 	return d.write(now)
 }
