@@ -95,7 +95,7 @@ func (s *supervisor) control(verb, name string, answer chan<- error) error {
 		if verb == "kill" {
 			c.signal(syscall.SIGKILL)
 		} else {
-			c.signal(syscall.SIGTERM)
+			s.terminate(c)
 		}
 	default:
 		answer <- fmt.Errorf("cannot %q a child", verb)
@@ -136,4 +136,18 @@ func control(verb string, args []string) error {
 		return errors.New(strings.TrimSpace(string(text)))
 	}
 	return nil
+}
+
+// terminate ends c, by SIGKILL where SIGTERM takes too long: an API server waits a minute for open watches.
+func (s *supervisor) terminate(c *child) {
+	c.signal(syscall.SIGTERM)
+	process := c.process
+	time.AfterFunc(gracePeriod, func() {
+		s.do(func() error {
+			if c.process == process {
+				c.signal(syscall.SIGKILL)
+			}
+			return nil
+		})
+	})
 }
