@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,7 @@ type act struct {
 	rollouts []time.Duration
 	// toSignal are the times from deletion to SIGTERM of the pods that were replaced.
 	toSignal []time.Duration
-	// drained is the last line of a drain-wait that was told "drained"; undrained are those of all others.
+	// drained is the line of the slowest drain-wait that was told "drained"; undrained are those of all others.
 	drained   string
 	undrained []string
 	// propagation is what slicecast measured during the act.
@@ -130,18 +131,18 @@ func (s *stage) rollout(ctx context.Context, a *act, driver *sandbox.Driver) err
 func (a *act) notePods(pods []sandbox.PodRecord, from time.Time) {
 	for _, p := range pods {
 		if d, ok := p.ToSignal(); ok && p.Deleted.After(from) {
+			a.noteLine(p.PreStopLine, len(a.toSignal) == 0 || d > slices.Max(a.toSignal))
 			a.toSignal = append(a.toSignal, d)
-			a.noteLine(p.PreStopLine)
 		}
 	}
 }
 
-func (a *act) noteLine(line string) {
+func (a *act) noteLine(line string, slowest bool) {
 	switch {
 	case line == "":
 	case strings.Contains(line, "not drained") || !strings.Contains(line, "drained"):
 		a.undrained = append(a.undrained, line)
-	default:
+	case slowest:
 		a.drained = line
 	}
 }

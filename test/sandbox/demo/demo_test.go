@@ -36,9 +36,10 @@ func TestTheTableShowsTheActsSideBySide(t *testing.T) {
 	a := played("a", map[string]int{sandbox.OK: 1200, "status 503 UF": 34})
 	c := played("c", map[string]int{sandbox.OK: 5001})
 	c.propagation = sandbox.Propagation{"ack": {Bounds: []float64{0.001, 0.002}, Counts: []uint64{0, 8}}}
-	c.noteLine("drained: acknowledged")
-	c.noteLine("not drained: unknown")
-	c.noteLine("")
+	c.noteLine("drained: acknowledged", true)
+	c.noteLine("drained: fast", false)
+	c.noteLine("not drained: unknown", true)
+	c.noteLine("", true)
 	var out bytes.Buffer
 	printTable(&out, []*act{a, played("b", map[string]int{sandbox.OK: 3}), c})
 	var lines []string
@@ -56,7 +57,7 @@ func TestTheTableShowsTheActsSideBySide(t *testing.T) {
 		"with `sleep 15` as preStop (computed) 16.6s",
 		"ack 8 1.5ms 1.99ms 2ms",
 		"total 0 - - -",
-		"A preStop hook said: drained: acknowledged",
+		"The slowest preStop hook said: drained: acknowledged",
 		"A preStop hook gave up: not drained: unknown",
 	} {
 		if !strings.Contains(got, want) {

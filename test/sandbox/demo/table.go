@@ -68,10 +68,10 @@ func printPropagation(out io.Writer, a *act) {
 // shownHooks bounds how many hooks that were not told "drained" are shown.
 const shownHooks = 5
 
-// printHooks shows what the preStop hooks said: one that was told "drained", and those that were not.
+// printHooks shows what the preStop hooks said: the slowest that was told "drained", and those that were not.
 func printHooks(out io.Writer, a *act) {
 	if a.drained != "" {
-		_, _ = fmt.Fprintf(out, "\nA preStop hook said: %s\n", a.drained)
+		_, _ = fmt.Fprintf(out, "\nThe slowest preStop hook said: %s\n", a.drained)
 	}
 	for i, line := range a.undrained {
 		if i == shownHooks {
