@@ -175,7 +175,25 @@ func (h *Hub) subscribe(st *stream, k kind, name string) *sub {
 	s := &sub{st: st, e: e, at: len(e.subs)}
 	e.subs = append(e.subs, s)
 	t.subs[e.id.name] = s
+	if _, ghost := t.ghosts[name]; ghost {
+		t.inherit(s)
+	}
 	return s
+}
+
+// inherit gives a new sub what is still on its way to the client from an earlier one of the same name: the client will
+// take it.
+func (t *subscription) inherit(s *sub) {
+	for _, r := range t.window {
+		for i := range r.items {
+			if it := &r.items[i]; it.sub.gone && it.sub.e.id.name == s.e.id.name {
+				it.sub = s
+				s.flight = append(s.flight, it.resource)
+				s.e.hold(it.resource)
+			}
+		}
+	}
+	delete(t.ghosts, s.e.id.name)
 }
 
 // unsubscribe removes a sub; the resource goes with its last one.
@@ -183,6 +201,9 @@ func (h *Hub) unsubscribe(s *sub) {
 	e, t := s.e, &s.st.types[s.e.id.kind]
 	h.clean(s)
 	s.gone = true
+	if len(s.flight) > 0 {
+		t.ghosts[e.id.name] = struct{}{}
+	}
 	last := len(e.subs) - 1
 	e.subs[s.at] = e.subs[last]
 	e.subs[s.at].at = s.at

@@ -152,8 +152,7 @@ func (h *Hub) refreshCatalog(id serviceID, cause *change) {
 // inUse lists the Views and names, beyond the merged ports, that streams are served of a service.
 func (h *Hub) inUse(id serviceID) (uses []use) {
 	for e := range h.byService[id] {
-		_, merged := h.catalog[id][e.id.name]
-		if e.id.kind == assignments && e.formed && !merged {
+		if e.id.kind == assignments && e.formed && !h.isMerged(e) {
 			uses = append(uses, use{e.id.view, e.name})
 		}
 	}

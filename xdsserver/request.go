@@ -60,8 +60,7 @@ func (h *Hub) request(st *stream, r request) {
 	}
 	if st.delta {
 		h.requestDelta(st, t, r, first)
-	} else if r.nonce == "" || r.nonce == t.nonce {
-		// The names in an answer to an older response are not looked at: the answer to the newest has them all.
+	} else {
 		h.requestSotW(st, t, r, first)
 	}
 	h.acknowledged(st)
@@ -151,7 +150,8 @@ func (h *Hub) suspect(s *sub) {
 	}
 }
 
-// dropName ends the subscription to a name. While a wildcard wants it too, the client is told again what it is.
+// dropName ends the subscription to a name. While there is a wildcard, the client is told what that makes of it: the
+// resource again, or its removal.
 func (h *Hub) dropName(st *stream, t *subscription, name string) {
 	if name == allNames {
 		t.wildcard, t.legacy = false, false
@@ -174,8 +174,11 @@ func (h *Hub) dropName(st *stream, t *subscription, name string) {
 }
 
 // requestSotW changes the subscriptions of a SotW stream to the names of a request. No names are a wildcard of
-// clusters, until names have been given, and nothing for assignments.
+// clusters, until names have been given, and nothing for assignments. A request that answers an older response is not
+// answered itself, since the answer to the newest follows; its names count, or a name that is dropped and back by then
+// would be taken for one that the client holds.
 func (h *Hub) requestSotW(st *stream, t *subscription, r request, first bool) {
+	stale := r.nonce != "" && r.nonce != t.nonce
 	if r.kind == clusters && len(r.names) == 0 && (first || t.legacy) {
 		t.legacy = true
 		if first {
@@ -184,44 +187,45 @@ func (h *Hub) requestSotW(st *stream, t *subscription, r request, first bool) {
 		}
 		return
 	}
-	if !first && slices.Equal(t.names, r.names) {
+	if !first && !t.partial && slices.Equal(t.names, r.names) {
 		return
 	}
-	wasWild := t.wildcard
-	wanted := make(map[string]struct{}, len(r.names))
-	t.wildcard, t.legacy, t.names = false, false, r.names
-	for _, name := range r.names {
-		if name == allNames {
-			t.wildcard = r.kind == clusters
-			continue
-		}
-		wanted[name] = struct{}{}
-	}
-	for name, s := range t.subs {
-		if _, keep := wanted[name]; !keep && !(t.wildcard && wasWild) {
-			h.unsubscribe(s)
-		} else {
-			s.named = keep
-		}
-	}
-	if t.wildcard && !wasWild {
-		h.subscribeAll(st, t, r, first)
-	}
+	t.legacy, t.names, t.partial = false, r.names, stale
+	h.setWildcard(st, t, r, slices.Contains(r.names, allNames), first)
 	for _, name := range r.names {
 		if name == allNames {
 			continue
 		}
-		s := t.subs[name]
-		if s == nil {
-			s = h.subscribe(st, r.kind, name)
+		s := h.subscribe(st, r.kind, name)
+		s.named = true
+		if s.sent == nil && !s.dirty && !stale {
 			h.mark(s, nil)
 		}
-		s.named = true
 		if first && r.version != "" {
 			h.suspect(s)
 		}
 	}
-	t.answer = t.answer || r.kind == clusters
+	t.answer = t.answer || r.kind == clusters && !stale
+}
+
+// setWildcard drops what a SotW request does not want any more, and subscribes to everything if it begins to.
+func (h *Hub) setWildcard(st *stream, t *subscription, r request, all, first bool) {
+	was := t.wildcard
+	t.wildcard = all && r.kind == clusters
+	wanted := make(map[string]struct{}, len(r.names))
+	for _, name := range r.names {
+		wanted[name] = struct{}{}
+	}
+	for name, s := range t.subs {
+		if _, keep := wanted[name]; keep || t.wildcard && h.isMerged(s.e) {
+			s.named = keep
+		} else {
+			h.unsubscribe(s)
+		}
+	}
+	if t.wildcard && !was {
+		h.subscribeAll(st, t, r, first)
+	}
 }
 
 // settle takes the client's answer to a response. Clients of SotW may answer only the newest of several: those before
@@ -248,6 +252,9 @@ func (h *Hub) settle(st *stream, r request) {
 	} else {
 		t.window = slices.Delete(t.window, 0, at+1)
 	}
+	if len(t.window) == 0 {
+		clear(t.ghosts)
+	}
 }
 
 // answered counts one response as acknowledged or rejected: what its subs hold, and how long it took.
@@ -262,6 +269,9 @@ func (h *Hub) answered(st *stream, r *response, nack bool) {
 		s.landed(it.resource)
 		if nack {
 			s.rejected = it.resource
+			if h.due(s) {
+				h.mark(s, nil) // It was parked for an earlier rejection of something else.
+			}
 			continue
 		}
 		s.e.hold(it.resource)

@@ -66,7 +66,7 @@ func (h *Hub) nextDelta(st *stream) *response {
 	}
 	var items []item
 	for _, s := range t.removals {
-		if !s.gone && s.e.current == nil {
+		if !s.gone && h.target(s) == nil {
 			items = append(items, h.take(s))
 		}
 	}
@@ -85,11 +85,11 @@ func (h *Hub) takeDirty(t *subscription) (items []item) {
 		if s.gone || !s.dirty {
 			continue
 		}
-		current := s.e.current
+		current := h.target(s)
 		switch {
 		case s.e.id.kind == clusters && current == nil:
 			h.clean(s)
-			if (s.told || s.force) && !h.store.blind(s.e.name) {
+			if (s.told || s.force) && (s.e.current != nil || s.sent != nil || !h.store.blind(s.e.name)) {
 				t.removals = append(t.removals, s)
 			}
 		case !h.due(s):
@@ -109,10 +109,24 @@ func (h *Hub) takeDirty(t *subscription) (items []item) {
 	return items
 }
 
+// target gives what a client should have of a sub. A wildcard means merged clusters only.
+func (h *Hub) target(s *sub) *resource {
+	if s.e.id.kind == clusters && !s.named && !h.isMerged(s.e) {
+		return nil
+	}
+	return s.e.current
+}
+
+// isMerged reports whether a resource is a merged service port, which wildcards mean.
+func (h *Hub) isMerged(e *entry) bool {
+	_, merged := h.catalog[e.name.service()][e.id.name]
+	return merged
+}
+
 // due reports whether a marked sub has something to send: content that the client was not sent last and did not reject,
 // or any content when it asked again.
 func (h *Hub) due(s *sub) bool {
-	current := s.e.current
+	current := h.target(s)
 	switch {
 	case current == nil:
 		return false
@@ -125,7 +139,7 @@ func (h *Hub) due(s *sub) bool {
 
 // take makes the item of a sub and takes its mark away. An assignment follows its cluster again.
 func (h *Hub) take(s *sub) item {
-	it := item{s, s.e.current, s.cause}
+	it := item{s, h.target(s), s.cause}
 	renewed := s.force || !sameResource(s.acked, it.resource) && !slices.Contains(s.flight, it.resource)
 	h.clean(s)
 	s.cause, s.force, s.told = nil, false, true
@@ -191,7 +205,7 @@ func (h *Hub) nextSotW(st *stream) *response {
 func (h *Hub) wholeResponse(st *stream, t *subscription) *response {
 	due := t.answer
 	for _, s := range t.subs {
-		if s.dirty && (h.due(s) || s.e.current == nil && s.told && s.sent != nil) {
+		if s.dirty && (h.due(s) || h.target(s) == nil && s.told && s.sent != nil) {
 			due = true
 		}
 	}
@@ -204,7 +218,7 @@ func (h *Hub) wholeResponse(st *stream, t *subscription) *response {
 	}
 	var items []item
 	for _, s := range t.subs {
-		if s.e.current != nil {
+		if h.target(s) != nil {
 			items = append(items, h.take(s))
 			continue
 		}

@@ -77,6 +77,7 @@ func (s *Server) grpcServer(healthy *health.Server) *grpc.Server {
 		grpc.InitialConnWindowSize(receiveWindow),
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.SharedWriteBuffer(true),
+		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPingsMin, PermitWithoutStream: true}),
 	)

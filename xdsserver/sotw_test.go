@@ -112,7 +112,7 @@ func TestASotWRejectionIsNotAnsweredUntilTheContentChanges(t *testing.T) {
 	}
 }
 
-func TestAStaleNonceChangesNoNames(t *testing.T) {
+func TestARequestWithAStaleNonceHasNoAnswer(t *testing.T) {
 	b := serving(t, cartAt(7, "10.0.0.1"), otherAt("api", 8, "10.0.0.9"))
 	c := b.sotwClient()
 	c.ask("eds", cart)
@@ -120,7 +120,7 @@ func TestAStaleNonceChangesNoNames(t *testing.T) {
 	b.put(cartAt(9, "10.0.0.2"))
 	second := c.recv()
 	c.askAs("eds", first.version, first.nonce, nil, cart, api) // Sent before the second response was read.
-	c.askAs("eds", first.version, "nonsense", nil, api)
+	c.askAs("eds", first.version, "nonsense", nil, cart, api)
 	c.ask("cds", cart) // A fence of another type: what was asked before it has no answer.
 	if g := c.recv(); g.kind != "cds" {
 		t.Fatalf("a request with a stale nonce was answered: %+v", g)

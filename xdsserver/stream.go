@@ -42,18 +42,20 @@ type stream struct {
 type subscription struct {
 	asked    bool // a request has come
 	wildcard bool
-	legacy   bool // the wildcard is that of an empty first request
-	answer   bool // the next response is due even if it is empty
-	stale    bool // something was marked since the last whole response
-	stalled  bool // something is due and the window is full
-	dirty    int  // subs that are marked
-	unknown  int  // subs of which the client holds something unknown
-	names    []string
-	nonce    string // of the last response
+	legacy   bool     // the wildcard is that of an empty first request
+	answer   bool     // the next response is due even if it is empty
+	stale    bool     // something was marked since the last whole response
+	stalled  bool     // something is due and the window is full
+	dirty    int      // subs that are marked
+	unknown  int      // subs of which the client holds something unknown
+	names    []string // SotW: of the last request
+	partial  bool     // SotW: that request had a stale nonce, and new names of it are not marked yet
+	nonce    string   // of the last response
 	subs     map[string]*sub
 	queue    []*sub // marked ones, and leftovers that are marked no more
 	removals []*sub // of clusters in delta: sent after everything else
 	window   []*response
+	ghosts   map[string]struct{} // names that were unsubscribed while a response with them was out
 }
 
 // response is one sent response that the client has not answered.
@@ -76,7 +78,7 @@ type item struct {
 func newStream(o streamOptions, number uint64, now time.Time) *stream {
 	st := &stream{streamOptions: o, id: strconv.FormatUint(number, 10), opened: now, wake: make(chan struct{}, 1)}
 	for k := range kinds {
-		st.types[k].subs = map[string]*sub{}
+		st.types[k].subs, st.types[k].ghosts = map[string]*sub{}, map[string]struct{}{}
 	}
 	return st
 }
