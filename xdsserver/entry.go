@@ -187,7 +187,7 @@ func (t *subscription) inherit(s *sub) {
 	for _, r := range t.window {
 		for i := range r.items {
 			if it := &r.items[i]; it.sub.gone && it.sub.e.id.name == s.e.id.name {
-				it.sub = s
+				it.sub, s.told = s, true
 				s.flight = append(s.flight, it.resource)
 				s.e.hold(it.resource)
 			}

@@ -378,7 +378,7 @@ func (w *world) checkClusters(p *peerModel) {
 }
 
 func TestRandomClientsEndUpWithWhatIsThere(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		w := newWorld(t, seed)
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w.t = t

@@ -100,6 +100,9 @@ func (h *Hub) subscribeAll(st *stream, t *subscription, r request, first bool) {
 	for _, name := range h.sortedNames() {
 		h.ask(h.subscribe(st, r.kind, name), r, first)
 	}
+	for name := range t.ghosts { // A client with a wildcard takes those too, and must be told that they are gone.
+		h.ask(h.subscribe(st, r.kind, name), r, first)
+	}
 	if !first {
 		return
 	}
