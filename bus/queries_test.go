@@ -164,9 +164,22 @@ func TestAClaimOfADeadProcessLapses(t *testing.T) {
 	if _, err := first.Claim(ctx, "xds.1"); err != nil {
 		t.Fatal(err)
 	}
+	// It has been renewed at least once, which must not have made it live for ever.
+	kv, err := first.JetStream().KeyValue(t.Context(), "SLICECAST_REPLICAS")
+	must(t, err)
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		entry, err := kv.Get(t.Context(), "xds.1")
+		must(t, err)
+		if entry.Revision() > 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the claim is not renewed")
+		}
+	}
 	die()
 	second := connect(t, bus.Config{URLs: []string{s.url}, Name: "alive", ClaimTTL: time.Second})
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(patience / 6)
 	for {
 		release, err := second.Claim(t.Context(), "xds.1")
 		if err == nil {
