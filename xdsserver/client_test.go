@@ -2,6 +2,7 @@ package xdsserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -197,7 +198,7 @@ func (c *client) unsubscribe(kind string, names ...string) {
 func (c *client) send(m *discoveryv3.DeltaDiscoveryRequest) {
 	c.t.Helper()
 	m.Node = c.node
-	if err := c.delta.Send(m); err != nil && err != io.EOF {
+	if err := c.delta.Send(m); err != nil && !errors.Is(err, io.EOF) {
 		c.t.Fatal(err)
 	}
 }
@@ -226,7 +227,7 @@ func (c *client) askAs(kind, version, nonce string, detail *statusv1.Status, nam
 	err := c.sotw.Send(&discoveryv3.DiscoveryRequest{
 		Node: c.node, TypeUrl: typeOf(kind), VersionInfo: version, ResponseNonce: nonce, ResourceNames: names, ErrorDetail: detail,
 	})
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		c.t.Fatal(err)
 	}
 }

@@ -56,7 +56,7 @@ func (s *Server) serveWhenReady(ctx context.Context) error {
 	stop(server, s.cfg.StopTimeout)
 	s.workers.Wait()
 	if err == nil {
-		<-failed
+		_ = <-failed // The listener is closed, by us.
 	}
 	return err
 }
@@ -76,7 +76,6 @@ func (s *Server) grpcServer(healthy *health.Server) *grpc.Server {
 		grpc.InitialWindowSize(receiveWindow),
 		grpc.InitialConnWindowSize(receiveWindow),
 		grpc.WriteBufferSize(writeBuffer),
-		grpc.SharedWriteBuffer(true),
 		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPingsMin, PermitWithoutStream: true}),
