@@ -2,6 +2,7 @@ package xdsserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -55,10 +56,13 @@ func (s *Server) serveWhenReady(ctx context.Context) error {
 	close(s.stopping)
 	stop(server, s.cfg.StopTimeout)
 	s.workers.Wait()
-	if err == nil {
-		_ = <-failed // The listener is closed, by us.
+	if err != nil {
+		return err
 	}
-	return err
+	if err = <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve xDS on %s: %w", addr, err)
+	}
+	return nil
 }
 
 // stop lets streams end by themselves for a while, then cuts them.
