@@ -179,6 +179,14 @@ func (e *kubePodEvents) setStatus(ctx context.Context, phase corev1.PodPhase, re
 			condition(corev1.ContainersReady, ready), condition(corev1.PodReady, ready),
 		},
 	}
+	container := corev1.ContainerStatus{Name: containerName, Image: containerImage, Ready: ready == corev1.ConditionTrue}
+	if phase == corev1.PodRunning {
+		container.Started = new(true)
+		container.State.Running = &corev1.ContainerStateRunning{StartedAt: e.since}
+	} else {
+		container.State.Terminated = &corev1.ContainerStateTerminated{StartedAt: e.since, FinishedAt: now, Reason: "Stopped"}
+	}
+	status.ContainerStatuses = []corev1.ContainerStatus{container}
 	e.agent.report(ctx, "status", e.pod.Name, func() error {
 		patch, err := json.Marshal(object{"metadata": object{"uid": e.pod.UID}, "status": status})
 		if err != nil {

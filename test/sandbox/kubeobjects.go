@@ -10,6 +10,12 @@ import (
 // templateAnnotation carries the Template in the pods of Kube.
 const templateAnnotation = "sandbox.slicecast.io/template"
 
+// The only container of a pod.
+const (
+	containerName  = "app"
+	containerImage = "sandbox"
+)
+
 // restartedAt is what `kubectl rollout restart` writes.
 const restartedAt = "kubectl.kubernetes.io/restartedAt"
 
@@ -38,7 +44,7 @@ func deploymentOf(w Workload) (*appsv1.Deployment, error) {
 					TerminationGracePeriodSeconds: new(int64(w.Template.Grace.Seconds())),
 					AutomountServiceAccountToken:  new(false),
 					Containers: []corev1.Container{{
-						Name: "app", Image: "sandbox", Ports: []corev1.ContainerPort{{Name: PortName, ContainerPort: Port}},
+						Name: containerName, Image: containerImage, Ports: []corev1.ContainerPort{{Name: PortName, ContainerPort: Port}},
 					}},
 				},
 			},

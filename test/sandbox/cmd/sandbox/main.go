@@ -82,6 +82,10 @@ func runDemo(ctx context.Context, args []string) error {
 		fmt.Fprintf(os.Stderr, "sandbox demo: unknown argument %s\n", strings.Join(flags.Args(), " "))
 		return errUsage
 	}
+	if cfg.ControlPlane != "files" && cfg.ControlPlane != "kube" {
+		fmt.Fprintf(os.Stderr, "sandbox demo: --control-plane %s: it is files or kube\n", cfg.ControlPlane)
+		return errUsage
+	}
 	return demo.Run(ctx, cfg)
 }
 
