@@ -275,7 +275,7 @@ func (m *machine) certify() (cp ledger.Checkpoint, expect uint64, ok bool) {
 // ready reports whether writes may come out.
 func (m *machine) ready() bool { return m.matched && m.states.ledger.IsComplete() }
 
-// service gives the service of key, which is made when it is new.
+// service gives the service of key, which is made when it is new: nothing in memory, nothing in the view.
 func (m *machine) service(key endpoint.Key) *service {
 	s, known := m.services[key]
 	if !known {

@@ -305,6 +305,16 @@ func TestAServiceOfWhichNothingIsLeftIsForgotten(t *testing.T) {
 	}
 }
 
+func TestAStaleEventOfAnUnknownServiceHoldsNoCheckpointUp(t *testing.T) {
+	b := matched(t)
+	b.certify("15")
+	b.tell(set(a10))
+	b.want()
+	if _, _, ok := b.m.certify(); !ok {
+		t.Errorf("no checkpoint, counts %v", b.m.counts)
+	}
+}
+
 func TestTwoCheckpointsThatDisagreeEndTheSession(t *testing.T) {
 	for _, side := range []string{"events", "states"} {
 		b := matched(t)

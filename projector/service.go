@@ -14,7 +14,7 @@ import (
 type status uint8
 
 const (
-	fresh   status = iota // changed since it was last looked at, or never looked at
+	fresh   status = iota // changed since it was last looked at
 	settled               // memory and STATE hold the same live slices: a higher floor changes nothing
 	behind                // STATE knows more than memory does, and nothing is to write: a higher floor may change that
 	open                  // a peer of some event has not been seen yet
@@ -42,7 +42,7 @@ type slot struct {
 }
 
 func newService(key endpoint.Key) *service {
-	return &service{key: key, slots: map[string]*slot{}, stored: endpoint.State{Key: key}}
+	return &service{key: key, slots: map[string]*slot{}, stored: endpoint.State{Key: key}, status: settled}
 }
 
 // learn applies an event to memory, whose floor is given, and reports whether memory has changed: something older than

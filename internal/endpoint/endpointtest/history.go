@@ -101,6 +101,9 @@ func (a *API) move(r Random, s endpoint.Slice) bool {
 	return false
 }
 
+// Tick is a write of something else, which takes a version.
+func (a *API) Tick() { a.version.Resource++ }
+
 // pod gives a new endpoint.
 func (a *API) pod(r Random) endpoint.Endpoint {
 	a.hosts++
