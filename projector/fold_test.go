@@ -10,6 +10,7 @@ import (
 
 	"github.com/slicecast/slicecast/internal/endpoint"
 	"github.com/slicecast/slicecast/internal/endpoint/endpointtest"
+	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 )
 
 var same = cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{})}
@@ -177,6 +178,28 @@ func TestACheckpointAndAReplayFromBeforeItGiveTheLiveState(t *testing.T) {
 			b.Key = key
 			if !a.SameSlices(b) {
 				t.Fatalf("seed %d: %v\nagainst %v", seed, endpointtest.FormatState(a), endpointtest.FormatState(b))
+			}
+		}
+	}
+}
+
+func TestTheSumOfAStateIsThatOfTheLedgerWhateverMemoryHas(t *testing.T) {
+	for seed := range uint64(500) {
+		key, events, r := written(seed)
+		s := newService(key)
+		for range 10 {
+			for i := range events {
+				if events[i].Slice.Key == key && r.UintN(8) == 0 {
+					s.learn(&events[i], endpoint.Version{})
+				}
+			}
+			st := Fold(key, endpoint.Version{}, events[:r.IntN(len(events)+1)]...)
+			if len(st.Slices) > 0 && r.UintN(3) == 0 {
+				st.Slices[0].UID = "other content at one version"
+			}
+			count, sum := s.sumOf(&st)
+			if wantCount, want := ledger.OfState(st); sum != want || count != wantCount {
+				t.Fatalf("seed %d: got %d, %s, want %d, %s", seed, count, sum, wantCount, want)
 			}
 		}
 	}

@@ -149,9 +149,10 @@ func (m *machine) state(n ledger.Notice) (resync bool) {
 		if n.State == nil {
 			break
 		}
-		count, sum := ledger.OfState(*n.State)
+		s := m.service(n.Key)
+		count, sum := s.sumOf(n.State)
 		m.states.ledger.Put(n.Key.String(), n.Seq, count, sum)
-		if s := m.service(n.Key); n.Seq > s.seq {
+		if n.Seq > s.seq {
 			s.seq, s.stored = n.Seq, *n.State
 			m.enqueue(s)
 		}

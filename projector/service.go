@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slicecast/slicecast/internal/endpoint"
+	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 )
 
 // status says where a service stands between its memory and the STATE view.
@@ -39,6 +40,9 @@ type slot struct {
 	gone  *endpoint.Ref   // gone, or neither
 	peers []endpoint.Ref  // of the event that memory has; those above the floor only
 	view  *endpoint.Event // last message of this session; nil when there was none, or a tombstone up to the floor
+
+	summed *endpoint.Slice // live, when sum is what it adds to the sum of a view
+	sum    ledger.Sum
 }
 
 func newService(key endpoint.Key) *service {
@@ -99,10 +103,13 @@ func (sl *slot) join(key endpoint.Key, floor endpoint.Version, other endpoint.St
 	joined := mine.Join(other)
 	before := sl.version()
 	changed := !joined.SameSlices(mine)
-	sl.live, sl.gone = nil, nil
-	if len(joined.Slices) > 0 {
-		sl.live = &joined.Slices[0]
+	if changed {
+		sl.live = nil
+		if len(joined.Slices) > 0 {
+			sl.live = &joined.Slices[0]
+		}
 	}
+	sl.gone = nil
 	if len(joined.Gone) > 0 {
 		sl.gone = &joined.Gone[0]
 	}
@@ -125,6 +132,24 @@ func (sl *slot) version() endpoint.Version {
 	default:
 		return endpoint.Version{}
 	}
+}
+
+// sumOf is ledger.OfState(st), without hashing what memory has hashed already: a service of many slices changes one at
+// a time.
+func (s *service) sumOf(st *endpoint.State) (count uint64, sum ledger.Sum) {
+	for i := range st.Slices {
+		said := &st.Slices[i]
+		sl, known := s.slots[said.Name]
+		if !known || sl.live == nil || sl.live.Version != said.Version || !sl.live.SameContent(*said) {
+			sum = sum.Add(ledger.Digest(s.key, said.Name, said.Version, said.Hash()))
+			continue
+		}
+		if sl.summed != sl.live {
+			sl.summed, sl.sum = sl.live, ledger.Digest(s.key, said.Name, said.Version, said.Hash())
+		}
+		sum = sum.Add(sl.sum)
+	}
+	return uint64(len(st.Slices)), sum
 }
 
 // above gives the refs after the floor.
