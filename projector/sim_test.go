@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	histories = flag.Int("histories", 1500, "random histories to simulate")
+	histories = flag.Int("histories", 800, "random histories to simulate")
 	firstSeed = flag.Uint64("seed", 0, "the first of them")
 )
 

@@ -80,7 +80,7 @@ func (o *owner) result(ctx context.Context, out outcome) {
 		r.certifying = false
 		r.gauges.checkpoint(out)
 		if out.err != nil {
-			o.warn(out, "checkpoint not written")
+			o.warn(out)
 		}
 		o.serve(ctx, r)
 		return
@@ -91,7 +91,7 @@ func (o *owner) result(ctx context.Context, out outcome) {
 	key := out.write.state.Key
 	switch {
 	case out.err != nil:
-		o.warn(out, "state not written: will be tried again")
+		o.warn(out)
 		r.failed(out.write)
 		o.unaccepted(r, key, 0)
 	case out.result.Saved:
@@ -118,12 +118,17 @@ func (o *owner) observe(w write) {
 	}
 }
 
-func (o *owner) warn(out outcome, message string) {
+// warn reports a write that failed, now and then.
+func (o *owner) warn(out outcome) {
 	now := time.Now()
 	if now.Sub(o.warned) < warnEvery {
 		return
 	}
 	o.warned = now
-	o.cfg.Log.LogAttrs(context.Background(), slog.LevelWarn, message, slog.String("cluster", out.r.cluster),
-		slog.String("key", out.write.state.Key.String()), slog.Int("failing", o.failing), slog.Any("err", out.err))
+	if out.checkpoint != nil {
+		o.cfg.Log.Warn("checkpoint not written", slog.String("cluster", out.r.cluster), slog.Any("err", out.err))
+		return
+	}
+	o.cfg.Log.Warn("state not written: will be tried again", slog.String("key", out.write.state.Key.String()),
+		slog.Int("failing", o.failing), slog.Any("err", out.err))
 }
