@@ -135,8 +135,9 @@ func pick(c int, x, y entry) entry {
 	return x
 }
 
-// Join gives what two views of one Key know together. It is commutative, associative and idempotent on views of one
-// history; the floor of the result is the higher one, and tombstones that it covers vanish.
+// Join gives what two views of one Key know together; the floor of the result is the higher one, and tombstones that it
+// covers vanish. It is commutative and idempotent, but for the times of equal entries, of which either may stay. It is
+// associative on views of one history; views that contradict each other have none in common, and their order decides.
 func (s State) Join(o State) State {
 	out := State{Key: s.Key, Floor: s.Floor}
 	if o.Floor.After(s.Floor) {
