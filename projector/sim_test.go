@@ -214,9 +214,10 @@ func (w *world) checkpoint(i int) {
 	view := maps.Clone(w.events.last)
 	delete(view, "_checkpoint")
 	for _, n := range view {
-		// A tombstone is in no sum, so a reader that missed it, since the slice was made anew meanwhile, agrees all
-		// the same, and knows nothing of its peers: absence up to v must be absence at v.
-		if n.Gone && n.Version.After(v) {
+		// A slice that the cache has live, and another watcher has buried since: a tombstone is in no sum, so a reader
+		// that missed it, since the slice was made anew meanwhile, agrees all the same, takes it for gone as of v, and
+		// knows nothing of the tombstone's peers.
+		if _, live := w.cache(n.Key, v)[n.Slice]; live && n.Gone {
 			return
 		}
 	}
