@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -36,9 +38,9 @@ func standaloneCommand() *cobra.Command {
 			}
 			return runRoles(cmd, address, func(t telemetry) (*bus.Bus, func(), error) {
 				return openEmbedded(cmd, embedded, t)
-			}, func(g *group) error {
+			}, func(ctx context.Context, g *group) error {
 				g.alone = embedded.listen == ""
-				return addStandalone(g, specs, w, x)
+				return addStandalone(ctx, g, specs, w, x)
 			})
 		},
 	}
@@ -50,18 +52,18 @@ func standaloneCommand() *cobra.Command {
 	return cmd
 }
 
-func addStandalone(g *group, specs []clusterSpec, w watchFlags, x xdsFlags) error {
+func addStandalone(ctx context.Context, g *group, specs []clusterSpec, w watchFlags, x xdsFlags) error {
 	expected := x.expected
 	for _, spec := range specs {
 		expected = append(expected, spec.name)
 	}
-	if err := g.watch(specs, w); err != nil {
+	if err := g.watch(ctx, specs, w); err != nil {
 		return err
 	}
-	if err := g.project(); err != nil {
+	if err := g.project(ctx); err != nil {
 		return err
 	}
-	return g.serve(x, expected)
+	return g.serve(ctx, x, expected)
 }
 
 func openEmbedded(cmd *cobra.Command, e embeddedFlags, t telemetry) (*bus.Bus, func(), error) {
@@ -81,7 +83,7 @@ func openEmbedded(cmd *cobra.Command, e embeddedFlags, t telemetry) (*bus.Bus, f
 }
 
 // roleCommand makes the command of one role on an external NATS.
-func roleCommand(role, short string, add func(*pflag.FlagSet), build func(*group) error) *cobra.Command {
+func roleCommand(role, short string, add func(*pflag.FlagSet), build func(context.Context, *group) error) *cobra.Command {
 	var (
 		flags   busFlags
 		address string
@@ -112,22 +114,22 @@ func roleCommand(role, short string, add func(*pflag.FlagSet), build func(*group
 
 func watcherCommand() *cobra.Command {
 	var w watchFlags
-	return roleCommand("watcher", "Publish the EndpointSlices of clusters on the bus", w.add, func(g *group) error {
+	return roleCommand("watcher", "Publish the EndpointSlices of clusters on the bus", w.add, func(ctx context.Context, g *group) error {
 		specs, err := parseClusters(w.clusters)
 		if err != nil {
 			return err
 		}
-		return g.watch(specs, w)
+		return g.watch(ctx, specs, w)
 	})
 }
 
 func projectorCommand() *cobra.Command {
 	return roleCommand("projector", "Fold the events of the bus into states", func(*pflag.FlagSet) {},
-		func(g *group) error { return g.project() })
+		func(ctx context.Context, g *group) error { return g.project(ctx) })
 }
 
 func xdsCommand() *cobra.Command {
 	var x xdsFlags
 	return roleCommand("xds", "Serve the states of the bus to Envoy and gRPC clients",
-		func(f *pflag.FlagSet) { x.add(f, "") }, func(g *group) error { return g.serve(x, x.expected) })
+		func(f *pflag.FlagSet) { x.add(f, "") }, func(ctx context.Context, g *group) error { return g.serve(ctx, x, x.expected) })
 }

@@ -21,7 +21,6 @@ import (
 // group is the set of roles of a process: what runs, and what must be ready.
 type group struct {
 	*errgroup.Group
-	ctx   context.Context
 	bus   *bus.Bus
 	alone bool // nobody else can reach the bus
 	t     telemetry
@@ -29,7 +28,7 @@ type group struct {
 }
 
 // watch adds the watchers of the clusters.
-func (g *group) watch(specs []clusterSpec, f watchFlags) error {
+func (g *group) watch(ctx context.Context, specs []clusterSpec, f watchFlags) error {
 	metrics := watcher.NewMetrics(g.t.registry)
 	for _, spec := range specs {
 		source, err := f.source(spec, g.t)
@@ -44,9 +43,9 @@ func (g *group) watch(specs []clusterSpec, f watchFlags) error {
 		if err != nil {
 			return err
 		}
-		g.Go(func() error { return g.claimed(spec, func(ctx context.Context) error { return w.Run(ctx) }) })
+		g.Go(func() error { return g.claimed(ctx, spec, w.Run) })
 		g.Go(func() error {
-			return g.bus.Queries().Serve(g.ctx, floorQuery(spec.name), func(ctx context.Context, _ []byte) ([]byte, error) {
+			return g.bus.Queries().Serve(ctx, floorQuery(spec.name), func(ctx context.Context, _ []byte) ([]byte, error) {
 				v, err := w.Floor(ctx)
 				return []byte(v.String()), err
 			})
@@ -62,18 +61,18 @@ func (g *group) watch(specs []clusterSpec, f watchFlags) error {
 // claimed runs the watcher of a folder as the only one of its cluster, since a folder has no versions of its own; any
 // number of watchers may run for a Kubernetes cluster. While another process writes the cluster it waits: that one may
 // be an earlier life of this one, whose claim lapses soon.
-func (g *group) claimed(spec clusterSpec, run func(context.Context) error) error {
+func (g *group) claimed(ctx context.Context, spec clusterSpec, run func(context.Context) error) error {
 	if spec.kind != fromDir || g.alone {
-		return run(g.ctx)
+		return run(ctx)
 	}
 	said := false
 	for {
-		release, err := g.bus.Claim(g.ctx, "watcher.dir-"+spec.name)
+		release, err := g.bus.Claim(ctx, "watcher.dir-"+spec.name)
 		switch {
 		case err == nil:
 			defer release()
-			return run(g.ctx)
-		case g.ctx.Err() != nil:
+			return run(ctx)
+		case ctx.Err() != nil:
 			return nil
 		case !errors.Is(err, bus.ErrClaimed):
 			return fmt.Errorf("cluster %s: %w", spec.name, err)
@@ -84,14 +83,14 @@ func (g *group) claimed(spec clusterSpec, run func(context.Context) error) error
 		timer := time.NewTimer(time.Second)
 		select {
 		case <-timer.C:
-		case <-g.ctx.Done():
+		case <-ctx.Done():
 			timer.Stop()
 		}
 	}
 }
 
 // project adds the projector of all clusters.
-func (g *group) project() error {
+func (g *group) project(ctx context.Context) error {
 	p, err := projector.New(projector.Config{
 		Events: g.bus.Events(), States: g.bus.States(), Certifier: g.bus.States(),
 		Propagation: g.t.propagation, Registerer: g.t.registry, Log: g.t.log,
@@ -99,7 +98,7 @@ func (g *group) project() error {
 	if err != nil {
 		return err
 	}
-	g.Go(func() error { return p.Run(g.ctx) })
+	g.Go(func() error { return p.Run(ctx) })
 	g.roles = append(g.roles, readiness{"projector", g.onBus})
 	return nil
 }
@@ -112,7 +111,7 @@ func (g *group) onBus() (bool, string) {
 }
 
 // serve adds the xDS server and its drain gate.
-func (g *group) serve(f xdsFlags, expected []string) error {
+func (g *group) serve(ctx context.Context, f xdsFlags, expected []string) error {
 	s, err := xdsserver.New(xdsserver.Config{
 		States: g.bus.States(), Records: g.bus.Events(), Expected: expected,
 		StartTimeout: f.startTimeout, Listen: f.listen, FailoverDefault: f.failover, MaxViews: f.maxViews,
@@ -128,17 +127,17 @@ func (g *group) serve(f xdsFlags, expected []string) error {
 	if err != nil {
 		return err
 	}
-	g.Go(func() error { return s.Run(g.ctx) })
-	g.Go(func() error { return g.bus.Queries().Serve(g.ctx, "drain", gate.Query) })
+	g.Go(func() error { return s.Run(ctx) })
+	g.Go(func() error { return g.bus.Queries().Serve(ctx, "drain", gate.Query) })
 	g.roles = append(g.roles, readiness{"xds", s.Ready})
 	if f.drainListen == "" {
 		return nil
 	}
-	l, err := listen(g.ctx, "drain-listen", f.drainListen)
+	l, err := listen(ctx, "drain-listen", f.drainListen)
 	if err != nil {
 		return err
 	}
-	g.Go(func() error { return serveHTTP(g.ctx, l, gate.Handler(), g.t.log) })
+	g.Go(func() error { return serveHTTP(ctx, l, gate.Handler(), g.t.log) })
 	return nil
 }
 

@@ -15,7 +15,7 @@ import (
 
 // runRoles opens the status listener, lets build add the roles, and runs them until the command's context ends or one
 // fails. open makes the connection to the bus, and what closes it after all roles have ended.
-func runRoles(cmd *cobra.Command, httpListen string, open func(telemetry) (*bus.Bus, func(), error), build func(*group) error) error {
+func runRoles(cmd *cobra.Command, httpListen string, open func(telemetry) (*bus.Bus, func(), error), build func(context.Context, *group) error) error {
 	log, err := newLogger(cmd)
 	if err != nil {
 		return err
@@ -32,10 +32,10 @@ func runRoles(cmd *cobra.Command, httpListen string, open func(telemetry) (*bus.
 	}
 	defer closeBus()
 	eg, ctx := errgroup.WithContext(ctx)
-	g := &group{Group: eg, ctx: ctx, bus: conn, t: t}
-	err = build(g)
+	g := &group{Group: eg, bus: conn, t: t}
+	err = build(ctx, g)
 	if err == nil {
-		err = g.status(httpListen)
+		err = g.status(ctx, httpListen)
 	}
 	if err != nil {
 		cancel()
@@ -48,8 +48,8 @@ func runRoles(cmd *cobra.Command, httpListen string, open func(telemetry) (*bus.
 }
 
 // status adds the status listener; it comes last because it speaks of all roles.
-func (g *group) status(address string) error {
-	serve, err := g.t.serveStatus(g.ctx, address, g.roles)
+func (g *group) status(ctx context.Context, address string) error {
+	serve, err := g.t.serveStatus(ctx, address, g.roles)
 	if err != nil {
 		return err
 	}
