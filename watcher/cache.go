@@ -143,7 +143,7 @@ func (l *loop) list(ctx context.Context, u Update) {
 		return
 	}
 	first := !l.listed
-	l.listed = true
+	l.listed, l.listedAt = true, time.Now()
 	l.asOf = endpoint.Version{Generation: l.generation, Resource: u.AsOf}
 	if l.mark.session == l.number {
 		l.proven = max(l.proven, l.mark.seq)

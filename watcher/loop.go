@@ -56,6 +56,7 @@ type loop struct {
 
 	lastCertify time.Time
 	lastLook    time.Time // at what could be certified
+	partAt      time.Time // a checkpoint below the as-of may be written; zero: none is due
 	nextWarn    time.Time // of failed writes
 	certifying  bool
 	stirred     bool             // something changed since a checkpoint was last considered
@@ -72,6 +73,7 @@ type source struct {
 	ended       chan struct{}
 	generation  uint64 // of the running Watch; the highest ever seen for this uid
 	listed      bool   // the running Watch has listed
+	listedAt    time.Time
 	unversioned bool
 	partial     bool // the list is not all that there is: nothing may be called gone
 	asOf        endpoint.Version
@@ -184,6 +186,9 @@ func (l *loop) wake(ctx context.Context, now time.Time) {
 		l.relistAt, l.nextRelist = time.Time{}, now.Add(l.relistPause)
 		l.watch(ctx, l.generation)
 	}
+	if !l.partAt.IsZero() && !l.partAt.After(now) {
+		l.partAt, l.stirred = time.Time{}, true
+	}
 	l.prove(ctx)
 }
 
@@ -202,6 +207,9 @@ func (l *loop) next(now time.Time) time.Duration {
 	}
 	if !l.relistAt.IsZero() {
 		until(l.relistAt)
+	}
+	if !l.partAt.IsZero() {
+		until(l.partAt)
 	}
 	if len(l.awaiting) > 0 && l.nextProof.After(now) {
 		until(l.nextProof)
