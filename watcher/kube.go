@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
@@ -30,8 +32,7 @@ type KubeConfig struct {
 	Namespaces []string // publish these only; none means all
 	Selector   string   // label selector that slices must match; "" means all
 
-	Client kubernetes.Interface // instead of Kubeconfig and Context, for tests
-	Log    *slog.Logger         // nil: discarded
+	Log *slog.Logger // nil: discarded
 }
 
 // Kube is the Source that watches an API server. It lists with resourceVersion unset always, so that every list is
@@ -58,15 +59,13 @@ func NewKube(cfg KubeConfig) (*Kube, error) {
 	if _, err := labels.Parse(cfg.Selector); err != nil {
 		return nil, fmt.Errorf("selector %q: %w", clip(cfg.Selector), err)
 	}
-	k := &Kube{cfg: cfg, client: cfg.Client, probe: make(chan uint64, 1)}
-	if k.client == nil {
-		rc, err := restConfig(cfg)
-		if err != nil {
-			return nil, err
-		}
-		if k.client, err = kubernetes.NewForConfig(rc); err != nil {
-			return nil, fmt.Errorf("client of %s: %w", rc.Host, err)
-		}
+	rc, err := restConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kube{cfg: cfg, probe: make(chan uint64, 1)}
+	if k.client, err = kubernetes.NewForConfig(rc); err != nil {
+		return nil, fmt.Errorf("client of %s: %w", rc.Host, err)
 	}
 	switch len(cfg.Namespaces) {
 	case 0:
@@ -105,7 +104,9 @@ func restConfig(cfg KubeConfig) (*rest.Config, error) {
 
 // UID implements Source: the uid of the namespace kube-system.
 func (k *Kube) UID(ctx context.Context) (string, error) {
-	ns, err := k.client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	// Without the client's own retries, which would hide an outage for ten seconds.
+	ns := &corev1.Namespace{}
+	err := k.client.CoreV1().RESTClient().Get().Resource("namespaces").Name(metav1.NamespaceSystem).MaxRetries(0).Do(ctx).Into(ns)
 	if err != nil {
 		return "", fmt.Errorf("read the identity of the cluster: %w", err)
 	}
@@ -136,7 +137,10 @@ func (k *Kube) Floor(ctx context.Context) (uint64, error) {
 }
 
 func (k *Kube) version(ctx context.Context) (uint64, error) {
-	list, err := k.client.DiscoveryV1().EndpointSlices(k.namespace).List(ctx, metav1.ListOptions{Limit: 1, LabelSelector: k.cfg.Selector})
+	list := &discoveryv1.EndpointSliceList{}
+	o := metav1.ListOptions{Limit: 1, LabelSelector: k.cfg.Selector}
+	err := k.client.DiscoveryV1().RESTClient().Get().NamespaceIfScoped(k.namespace, k.namespace != "").Resource("endpointslices").
+		VersionedParams(&o, scheme.ParameterCodec).MaxRetries(0).Do(ctx).Into(list)
 	if err != nil {
 		return 0, err
 	}

@@ -316,3 +316,5 @@ func (l *lines) String() string {
 	defer l.mu.Unlock()
 	return l.text.String()
 }
+
+func itoa(n int) string { return fmt.Sprint(n) }
