@@ -32,7 +32,8 @@ type KubeConfig struct {
 	Namespaces []string // publish these only; none means all
 	Selector   string   // label selector that slices must match; "" means all
 
-	Log *slog.Logger // nil: discarded
+	Client kubernetes.Interface // a real one, instead of Kubeconfig and Context; nil: made from them
+	Log    *slog.Logger         // nil: discarded
 }
 
 // Kube is the Source that watches an API server. It lists with resourceVersion unset always, so that every list is
@@ -59,13 +60,15 @@ func NewKube(cfg KubeConfig) (*Kube, error) {
 	if _, err := labels.Parse(cfg.Selector); err != nil {
 		return nil, fmt.Errorf("selector %q: %w", clip(cfg.Selector), err)
 	}
-	rc, err := restConfig(cfg)
-	if err != nil {
-		return nil, err
-	}
-	k := &Kube{cfg: cfg, probe: make(chan uint64, 1)}
-	if k.client, err = kubernetes.NewForConfig(rc); err != nil {
-		return nil, fmt.Errorf("client of %s: %w", rc.Host, err)
+	k := &Kube{cfg: cfg, client: cfg.Client, probe: make(chan uint64, 1)}
+	if k.client == nil {
+		rc, err := restConfig(cfg)
+		if err != nil {
+			return nil, err
+		}
+		if k.client, err = kubernetes.NewForConfig(rc); err != nil {
+			return nil, fmt.Errorf("client of %s: %w", rc.Host, err)
+		}
 	}
 	switch len(cfg.Namespaces) {
 	case 0:
