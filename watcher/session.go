@@ -41,6 +41,9 @@ func (l *loop) opened() {
 	l.queue = nil
 	for _, s := range l.subjects {
 		s.seen, s.known, s.queued = Entry{}, Entry{}, false
+		if delete(l.open, s); s.cached != nil {
+			l.open[s] = true
+		}
 		l.forget(s)
 	}
 	clear(l.awaiting)
@@ -99,19 +102,19 @@ func (l *loop) resync(why string) {
 	}
 	l.pause = min(max(2*l.pause, time.Second), time.Minute)
 	l.nextResync = now.Add(l.pause)
-	l.cfg.Log.Warn("new session: "+why, "seq", l.ledger.Seq())
+	l.cfg.Log.Warn("new session", "why", why, "seq", l.ledger.Seq())
 	l.endSession()
 }
 
-// resume goes on after the session became complete or the record was agreed.
+// resume looks at everything again when it has become possible to write, whatever made it so.
 func (l *loop) resume(ctx context.Context) {
 	if l.pending != nil && l.complete && l.agreed() {
 		u := *l.pending
 		l.pending = nil
 		l.list(ctx, u)
-		return
 	}
-	if l.writable() {
+	before := l.could
+	if l.could = l.writable(); l.could && !before {
 		l.reconsider()
 	}
 }

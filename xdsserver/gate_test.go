@@ -264,7 +264,7 @@ func TestADrainingEndpointCountsAsDrained(t *testing.T) {
 	g := c.recv()
 	w.stands("it is held as healthy")
 	c.ack(g)
-	if a := w.drained(); string(a.Mode) != "draining" {
+	if a := w.drained(); a.Mode != "draining" {
 		t.Errorf("got mode %q, want draining", a.Mode)
 	}
 }
