@@ -26,10 +26,7 @@ func (l *loop) hear() {
 		}
 		l.told = true
 	}
-	if l.stale {
-		l.stale = false
-		l.reconsider()
-	}
+	l.stale = false
 }
 
 // lost notes that the source cannot be heard. What it said stays.

@@ -27,12 +27,13 @@ import (
 
 // KubeConfig says which API server a Kube source reads, and how much of it.
 type KubeConfig struct {
-	Kubeconfig string   // path of a kubeconfig; "" means the configuration that a pod has
+	InCluster  bool     // the configuration that a pod has, instead of a kubeconfig
+	Kubeconfig string   // path of a kubeconfig; "" means the one that kubectl would use
 	Context    string   // of the kubeconfig; "" means its current one
 	Namespaces []string // publish these only; none means all
 	Selector   string   // label selector that slices must match; "" means all
 
-	Client kubernetes.Interface // a real one, instead of Kubeconfig and Context; nil: made from them
+	Client kubernetes.Interface // a real one, instead of what is above; nil: made from it
 	Log    *slog.Logger         // nil: discarded
 }
 
@@ -86,15 +87,16 @@ func NewKube(cfg KubeConfig) (*Kube, error) {
 func restConfig(cfg KubeConfig) (*rest.Config, error) {
 	var rc *rest.Config
 	var err error
-	if cfg.Kubeconfig == "" {
+	if cfg.InCluster {
 		if rc, err = rest.InClusterConfig(); err != nil {
 			return nil, fmt.Errorf("configuration of the pod: %w", err)
 		}
 	} else {
-		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: cfg.Kubeconfig}
+		rules := clientcmd.NewDefaultClientConfigLoadingRules()
+		rules.ExplicitPath = cfg.Kubeconfig
 		rc, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: cfg.Context}).ClientConfig()
 		if err != nil {
-			return nil, fmt.Errorf("kubeconfig %s: %w", cfg.Kubeconfig, err)
+			return nil, fmt.Errorf("kubeconfig %q: %w", cfg.Kubeconfig, err)
 		}
 	}
 	// A handful of requests at start, then one watch: the client-side limiter has nothing to protect.

@@ -279,7 +279,7 @@ func TestABadConfigurationGetsOneLine(t *testing.T) {
 		"missing":     {Kubeconfig: filepath.Join(dir, "nope")},
 		"broken":      {Kubeconfig: broken},
 		"selector":    {Kubeconfig: broken, Selector: "a==b==c"},
-		"not in pod":  {},
+		"not in pod":  {InCluster: true},
 		"bad context": {Kubeconfig: serve(t, newAPI()).kubeconfig(), Context: "nope"},
 	} {
 		_, err := NewKube(cfg)

@@ -59,6 +59,7 @@ type loop struct {
 	partAt      time.Time // a checkpoint below the as-of may be written; zero: none is due
 	nextWarn    time.Time // of failed writes
 	certifying  bool
+	could       bool             // it was possible to write when last looked at
 	stirred     bool             // something changed since a checkpoint was last considered
 	wanted      endpoint.Version // a query waits for a checkpoint of this version
 	certLost    int              // compare-and-sets lost in a row
@@ -98,27 +99,28 @@ type mark struct {
 
 // session is the part of the loop that is about the bus.
 type session struct {
-	number     uint64
-	complete   bool
-	ledger     *ledger.Ledger
-	lastSlice  uint64 // sequence of the last message of a slice
-	cert       ledger.Checkpoint
-	certSeq    uint64
-	record     ledger.Record
-	recordSeq  uint64
-	foreign    bool // the record names another identity
-	recording  bool
-	recordWait time.Time
-	regioned   bool // the region was written once
-	top        uint64
-	proven     uint64 // messages up to it have been seen by a consistent read that began later
-	proving    bool
-	proof      mark   // that is being made
-	proofAt    uint64 // resource that the cache must reach for proof to hold; 0: not known yet
-	nextProof  time.Time
-	endSession func()
-	nextResync time.Time
-	pause      time.Duration
+	number       uint64
+	complete     bool
+	ledger       *ledger.Ledger
+	lastSlice    uint64 // sequence of the last message of a slice
+	cert         ledger.Checkpoint
+	certSeq      uint64
+	record       ledger.Record
+	recordSeq    uint64
+	foreign      bool // the record names another identity
+	recording    bool
+	recordWait   time.Time
+	recordFailed bool // and it was said
+	regioned     bool // the region was written once
+	top          uint64
+	proven       uint64 // messages up to it have been seen by a consistent read that began later
+	proving      bool
+	proof        mark   // that is being made
+	proofAt      uint64 // resource that the cache must reach for proof to hold; 0: not known yet
+	nextProof    time.Time
+	endSession   func()
+	nextResync   time.Time
+	pause        time.Duration
 }
 
 func newLoop(w *Watcher, g *errgroup.Group) *loop {
@@ -189,6 +191,7 @@ func (l *loop) wake(ctx context.Context, now time.Time) {
 	if !l.partAt.IsZero() && !l.partAt.After(now) {
 		l.partAt, l.stirred = time.Time{}, true
 	}
+	l.resume(ctx)
 	l.prove(ctx)
 }
 

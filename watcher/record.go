@@ -45,8 +45,6 @@ func (l *loop) judgeRecord(ctx context.Context) {
 		l.putRecord(ctx, r)
 	case r.Generation != l.generation || l.epoch == 0:
 		l.watch(ctx, r.Generation)
-	default:
-		l.resume(ctx)
 	}
 }
 
@@ -95,10 +93,14 @@ func (l *loop) putRecord(ctx context.Context, r ledger.Record) {
 func (l *loop) recorded(ctx context.Context, number uint64, r ledger.Record, seq uint64, saved bool, err error) {
 	l.recording = false
 	if err != nil {
-		l.cfg.Log.Warn("the record of the cluster cannot be written, trying again", "err", err)
+		if !l.recordFailed {
+			l.cfg.Log.Warn("the record of the cluster cannot be written, trying again", "err", err)
+		}
+		l.recordFailed = true
 		l.recordWait = time.Now().Add(backoff(0, time.Second, time.Second))
 		return
 	}
+	l.recordFailed = false
 	if number == l.number && (!saved || seq >= l.recordSeq) {
 		l.record, l.recordSeq = r, seq
 	}
