@@ -350,7 +350,7 @@ func TestALateReaderIsNotTakenForOneThatLostSomething(t *testing.T) {
 		wrong := ledger.Checkpoint{Complete: versionOf(t, fmt.Sprint(v)), AsOf: b.events, Count: 9}
 		b.events++
 		resync := b.m.event(ledger.Notice{Kind: ledger.Certified, Cluster: "prod", Seq: b.events, Checkpoint: wrong})
-		if want := v-10 >= disagreeInChange-1; resync != want {
+		if want := v-10 >= 7; resync != want {
 			t.Fatalf("checkpoint %d under change: new session %v, want %v", v-10, resync, want)
 		} else if want {
 			break

@@ -6,26 +6,13 @@ import (
 	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 )
 
-// A view that has missed a message disagrees with its checkpoints, but so does the view of a reader that is merely
-// late: the bus keeps the last message of each subject, so a message that has been replaced before it was read is never
-// read, and the sums between the two are not those of the writer. The message that replaced it is still to come, so
-// two checkpoints in a row that disagree, with no change after the first of them, prove a loss. Under constant
-// change there is no such proof, and many in a row have to do. One alone may be the fault of its writer.
-const (
-	disagreeInQuiet  = 2
-	disagreeInChange = 8
-)
-
 // session is one session with a stream, for one cluster: its ledger, and the newest checkpoint.
 type session struct {
 	ledger     *ledger.Ledger
 	checkpoint ledger.Checkpoint
 	seq        uint64 // of the checkpoint's message; 0 when there is none
 	judged     bool   // the checkpoint has been judged
-	changed    uint64 // sequence of the last change
-	disagreed  int    // checkpoints that disagreed since the last one that agreed
-	inQuiet    int    // those of them with no change since the first
-	since      uint64 // position of the first of them
+	doubt      ledger.Doubt
 }
 
 func newSession() session { return session{ledger: ledger.New()} }
@@ -42,7 +29,7 @@ func (s *session) note(n ledger.Notice) {
 		}
 	case ledger.Changed:
 		s.ledger.Advance(n.Seq)
-		s.changed = max(s.changed, n.Seq)
+		s.doubt.Changed(n.Seq)
 	case ledger.Recorded:
 		s.ledger.Advance(n.Seq)
 	}
@@ -55,18 +42,9 @@ func (s *session) judge() ledger.Verdict {
 	}
 	v := s.ledger.Judge(s.checkpoint)
 	s.judged = v != ledger.Early
-	switch v {
-	case ledger.Agrees:
-		s.disagreed, s.inQuiet = 0, 0
-	case ledger.Disagree:
-		s.disagreed++
-		if s.inQuiet == 0 || s.changed > s.since {
-			s.inQuiet, s.since = 0, s.checkpoint.AsOf
-		}
-		s.inQuiet++
-	}
+	s.doubt.Take(v, s.checkpoint)
 	return v
 }
 
 // lost reports whether the view has been found wrong and a new session is due.
-func (s *session) lost() bool { return s.inQuiet >= disagreeInQuiet || s.disagreed >= disagreeInChange }
+func (s *session) lost() bool { return s.doubt.Lost() }

@@ -156,7 +156,7 @@ func TestARolledBackStreamTakesNothingFromClients(t *testing.T) {
 
 func TestDisagreeingCheckpointsAreReadAgain(t *testing.T) {
 	b := serving(t, cartAt(7, "10.0.0.1"))
-	for range disagreements {
+	for range 2 {
 		n := b.bus.checkpointOf("prod", 9)
 		n.Checkpoint.Count++
 		b.bus.store(n, true)

@@ -61,11 +61,8 @@ type clusterState struct {
 	view      map[endpoint.Key]endpoint.State // of this session: the last State of each Key
 	unsettled map[endpoint.Key]struct{}       // Keys of the memory that differ from the view
 	pending   *ledger.Checkpoint
-	disagreed int // checkpoints that disagreed since the last that agreed
+	doubt     ledger.Doubt
 }
-
-// disagreements is how many checkpoints must disagree, one after the other, before the session is opened again.
-const disagreements = 2
 
 func newStore(mu *sync.Mutex, expected []string, failover string) *Store {
 	s := &Store{
@@ -100,7 +97,7 @@ func (s *Store) heard(name string) *clusterState {
 
 // open begins a session: the view is empty, the memory stays.
 func (c *clusterState) open(complete bool) {
-	c.ledger, c.view, c.pending, c.disagreed = ledger.New(), map[endpoint.Key]endpoint.State{}, nil, 0
+	c.ledger, c.view, c.pending, c.doubt = ledger.New(), map[endpoint.Key]endpoint.State{}, nil, ledger.Doubt{}
 	if complete {
 		c.ledger.Complete(0)
 	}
@@ -160,6 +157,7 @@ func (s *Store) changed(n ledger.Notice) []touch {
 	c := s.heard(n.Key.Cluster)
 	count, sum := ledger.OfState(*n.State)
 	c.ledger.Put(n.Key.String(), n.Seq, count, sum)
+	c.doubt.Changed(n.Seq)
 	c.view[n.Key] = *n.State
 	return s.join(c, *n.State, s.complete)
 }
@@ -187,20 +185,17 @@ func (s *Store) judge(name string, c *clusterState) ([]touch, error) {
 	if c.pending == nil {
 		return nil, nil
 	}
-	switch c.ledger.Judge(*c.pending) {
-	case ledger.Early:
+	cp, v := *c.pending, c.ledger.Judge(*c.pending)
+	if v == ledger.Early {
 		return nil, nil
-	case ledger.Agrees:
-		floor := c.pending.Complete
-		c.pending, c.disagreed = nil, 0
-		return s.match(name, c, floor), nil
-	case ledger.Disagree:
-		c.pending = nil
-		if c.disagreed++; c.disagreed >= disagreements {
-			return nil, ledger.ErrResync
-		}
-	default:
-		c.pending = nil // The view is past it: the next checkpoint tells.
+	}
+	c.pending = nil // where the view is past it, the next checkpoint tells
+	c.doubt.Take(v, cp)
+	if v == ledger.Agrees {
+		return s.match(name, c, cp.Complete), nil
+	}
+	if c.doubt.Lost() {
+		return nil, ledger.ErrResync
 	}
 	return nil, nil
 }
