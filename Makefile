@@ -34,7 +34,7 @@ check: fmt-check generate-check proto-check vet lint vuln unit ## Format, genera
 
 test: check need-ip sandbox kube $(TOOLS)/envoy ## check, then everything that runs against the real parts
 	$(call say,test/...)
-	go test ./test/... -count=1 -timeout $(TEST_TIMEOUT)
+	go test -p 1 ./test/... -count=1 -timeout $(TEST_TIMEOUT)
 
 fmt: need-go ## Format all Go code
 	gofmt -l -w $(GODIRS)
@@ -107,7 +107,7 @@ build: need-go ## Static binaries of cmd/ in bin/
 sandbox: build
 	$(BUILD) -o bin/sandbox ./test/sandbox/cmd/sandbox
 
-kube: need-go ## Real control plane in .tools/kube (about eight minutes the first time)
+kube: need-go ## Real control plane in .tools/kube (five to seven minutes the first time)
 	@test/kube/build
 
 demo: need-ip sandbox $(TOOLS)/envoy ## Rolling restart under load, with and without the gate (KEEP=1 leaves it running)
