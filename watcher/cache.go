@@ -141,7 +141,6 @@ func (l *loop) list(ctx context.Context, u Update) {
 	}
 	first := !l.listed
 	l.listed, l.listedAt = true, time.Now()
-	l.asOf = endpoint.Version{Generation: l.generation, Resource: u.AsOf}
 	if l.mark.session == l.number {
 		l.proven = max(l.proven, l.mark.seq)
 	}
@@ -155,6 +154,7 @@ func (l *loop) list(ctx context.Context, u Update) {
 			l.drop(s, u.Live)
 		}
 	}
+	l.asOf = endpoint.Version{Generation: l.generation, Resource: u.AsOf}
 	if first {
 		l.cfg.Log.Info("slices of the cluster listed", "slices", len(u.Slices), "revision", l.asOf.String())
 	}
@@ -178,6 +178,7 @@ func (l *loop) hold(sl endpoint.Slice, live bool) {
 		}
 		s.live = true
 	}
+	l.leave(s)
 	s.cached, s.held = &sl, h
 	l.objects[objectOf(&sl)] = s
 	if l.services[p.Key] == nil {
@@ -185,6 +186,13 @@ func (l *loop) hold(sl endpoint.Slice, live bool) {
 	}
 	l.services[p.Key][s] = true
 	l.touch(s)
+}
+
+// leave notes, before the cache of a slice changes, as of when the view is right about it.
+func (l *loop) leave(s *subject) {
+	if l.complete && s.held.Settled(s.seen) {
+		s.right = l.asOf.Resource
+	}
 }
 
 // drop takes a slice out of the cache.
@@ -195,6 +203,7 @@ func (l *loop) drop(s *subject, live bool) {
 			delete(l.services, s.place.Key)
 		}
 	}
+	l.leave(s)
 	s.cached, s.held, s.left, s.live = nil, Held{}, time.Now(), live
 	l.touch(s)
 }

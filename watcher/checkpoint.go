@@ -49,7 +49,7 @@ func (l *loop) certify(ctx context.Context, now time.Time) {
 		return
 	}
 	l.stirred, l.lastLook = false, now
-	floor := Floor(l.asOf, l.openPairs())
+	floor := Floor(l.asOf, l.unsettled())
 	if l.contradicted() {
 		l.relist()
 		return
@@ -107,11 +107,11 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// openPairs gives every slice that is not settled, as the session shows it.
-func (l *loop) openPairs() iter.Seq2[Held, Entry] {
-	return func(yield func(Held, Entry) bool) {
+// unsettled gives every slice of which the session does not show what the cache says.
+func (l *loop) unsettled() iter.Seq[Unsettled] {
+	return func(yield func(Unsettled) bool) {
 		for s := range l.open {
-			if !yield(s.held, s.seen) {
+			if !yield(Unsettled{s.held, s.seen, s.right}) {
 				return
 			}
 		}

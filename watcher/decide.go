@@ -113,27 +113,38 @@ func Decide(cached Held, view Entry, asOf endpoint.Version, proven bool) Action 
 	}
 }
 
-// Floor gives the highest version, at most asOf, that a checkpoint on the view may carry: up to it, each slice in the
-// cache is in the view with equal version and content, or either side knows it at a version above the floor, and each
-// slice not in the cache is not live in the view, or is live above the floor. open holds at least every slice that is
-// not settled. The zero Version says that nothing can be certified.
-func Floor(asOf endpoint.Version, open iter.Seq2[Held, Entry]) endpoint.Version {
+// Unsettled is a slice of which the view does not say what the cache says.
+type Unsettled struct {
+	Held  Held
+	View  Entry
+	Right uint64 // the view was last right about it as of this resource of the generation; 0: nobody knows
+}
+
+// Floor gives the highest version, at most asOf, that a checkpoint on the view may carry: everything that the cluster
+// had at the floor is in the view, as it was then or later (gone, if it is gone by now), and nothing else up to it. open holds at least every
+// slice that is not settled. The zero Version says that nothing can be certified.
+//
+// While slices are on their way the floor is below asOf, but not just below the lowest version that is unwritten: a
+// slice that has changed twice since it was written was there at its first change already, and a slice that the view
+// has lost was there before. What the view says of a slice is right as of the version that it holds it at, and as of
+// the last moment that both agreed.
+func Floor(asOf endpoint.Version, open iter.Seq[Unsettled]) endpoint.Version {
 	floor := asOf
-	for h, e := range open {
-		if h.Settled(e) {
+	for u := range open {
+		if u.Held.Settled(u.View) || u.View.Seq != 0 && u.View.Version.After(asOf) {
 			continue
 		}
-		above := h.Version
-		if e.Seq != 0 && e.Version.After(above) {
-			above = e.Version
+		right := u.Right
+		if v := u.View.Version; u.View.Seq != 0 && v.Generation == asOf.Generation {
+			if !u.Held.Absent() && !u.Held.Version.After(v) {
+				v.Resource-- // other content at the same version, or the cache lags behind its own as-of
+			}
+			right = max(right, v.Resource)
 		}
-		if above.After(floor) {
-			continue
-		}
-		if above.Generation != floor.Generation || above.Resource <= 1 {
-			return endpoint.Version{}
-		}
-		floor.Resource = above.Resource - 1
+		floor.Resource = min(floor.Resource, right)
+	}
+	if floor.Resource == 0 {
+		return endpoint.Version{}
 	}
 	return floor
 }

@@ -55,40 +55,35 @@ func TestEveryWriteIsComparedBefore(t *testing.T) {
 	}
 }
 
-func TestAFloorIsBelowAllThatIsNotSettled(t *testing.T) {
+func TestAFloorIsOneThatTheViewIsRightAbout(t *testing.T) {
 	h := endpoint.Hash{1}
-	type pair struct {
-		held Held
-		view Entry
-	}
 	live := func(g, r uint64) Entry { return Entry{Seq: 1, Version: ver(g, r), Hash: h} }
+	gone := func(g, r uint64) Entry { return Entry{Seq: 1, Version: ver(g, r), Gone: true} }
+	held := Held{ver(2, 10), h, 1}
 	tests := []struct {
 		name string
-		open []pair
+		open []Unsettled
 		want endpoint.Version
 	}{
 		{"nothing open", nil, ver(2, 20)},
-		{"settled", []pair{{Held{ver(2, 10), h, 1}, live(2, 10)}}, ver(2, 20)},
-		{"unwritten", []pair{{Held{ver(2, 10), h, 1}, Entry{}}}, ver(2, 9)},
-		{"behind on the bus", []pair{{Held{ver(2, 10), h, 1}, live(2, 5)}}, ver(2, 9)},
-		{"ahead on the bus", []pair{{Held{ver(2, 10), h, 1}, live(2, 15)}}, ver(2, 14)},
-		{"ahead of the as-of", []pair{{Held{ver(2, 10), h, 1}, live(2, 25)}}, ver(2, 20)},
-		{"tombstone not written", []pair{{Held{}, live(2, 12)}}, ver(2, 11)},
-		{"created after the as-of", []pair{{Held{}, live(2, 30)}}, ver(2, 20)},
-		{"the lowest counts", []pair{{Held{ver(2, 18), h, 1}, Entry{}}, {Held{ver(2, 7), h, 1}, Entry{}}}, ver(2, 6)},
-		{"leftover of a lower generation", []pair{{Held{}, live(1, 12)}}, endpoint.Version{}},
-		{"rewritten into a new generation", []pair{{Held{ver(2, 10), h, 1}, live(1, 30)}}, ver(2, 9)},
-		{"other content", []pair{{Held{ver(2, 10), endpoint.Hash{2}, 1}, live(2, 10)}}, ver(2, 9)},
+		{"settled", []Unsettled{{held, live(2, 10), 0}}, ver(2, 20)},
+		{"never seen on the bus", []Unsettled{{held, Entry{}, 0}}, endpoint.Version{}},
+		{"created after both agreed that it is not there", []Unsettled{{held, Entry{}, 8}}, ver(2, 8)},
+		{"created again after a tombstone", []Unsettled{{held, gone(2, 7), 0}}, ver(2, 7)},
+		{"changed since the version on the bus, once or often", []Unsettled{{held, live(2, 5), 0}}, ver(2, 5)},
+		{"changed after both agreed", []Unsettled{{held, live(2, 5), 9}}, ver(2, 9)},
+		{"ahead on the bus below the as-of: one of them is wrong", []Unsettled{{held, live(2, 15), 0}}, ver(2, 14)},
+		{"ahead of the as-of", []Unsettled{{held, live(2, 25), 0}}, ver(2, 20)},
+		{"tombstone not written", []Unsettled{{Held{}, live(2, 12), 0}}, ver(2, 12)},
+		{"tombstone not written, both agreed later", []Unsettled{{Held{}, live(2, 12), 15}}, ver(2, 15)},
+		{"created after the as-of", []Unsettled{{Held{}, live(2, 30), 0}}, ver(2, 20)},
+		{"the lowest counts", []Unsettled{{held, live(2, 9), 0}, {held, live(2, 5), 0}, {held, live(2, 9), 0}}, ver(2, 5)},
+		{"leftover of a lower generation", []Unsettled{{Held{}, live(1, 12), 0}}, endpoint.Version{}},
+		{"not yet rewritten into a new generation", []Unsettled{{held, live(1, 30), 0}}, endpoint.Version{}},
+		{"other content at the same version", []Unsettled{{Held{ver(2, 10), endpoint.Hash{2}, 1}, live(2, 10), 0}}, ver(2, 9)},
 	}
 	for _, tt := range tests {
-		got := Floor(ver(2, 20), func(yield func(Held, Entry) bool) {
-			for _, p := range tt.open {
-				if !yield(p.held, p.view) {
-					return
-				}
-			}
-		})
-		if got != tt.want {
+		if got := Floor(ver(2, 20), slices.Values(tt.open)); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
 	}

@@ -21,6 +21,7 @@ type subject struct {
 	held   Held            // of cached
 	seen   Entry           // what the session has shown
 	known  Entry           // the newest known: seen, or an own accepted write, or an answer of Get
+	right  uint64          // resource as of which seen was last right about the slice; 0: not known
 	base   *endpoint.Slice // content of known.Version, where this watcher has had it; for transitions
 
 	left    time.Time // when the source said that the slice is gone

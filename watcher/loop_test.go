@@ -191,15 +191,16 @@ func TestOneSliceThatCannotBeWrittenHoldsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := newRig(t), newAPI()
 		stuck := &stuckEvents{FakeEvents: r.fake.Events(), name: "bad"}
-		a.set(esl("bad", 0))
 		a.set(esl("good", 0))
 		w, _ := r.start(&apiSource{a: a}, func(c *Config) { c.Events = stuck })
 		time.Sleep(3 * time.Second)
+		a.set(esl("other", 0))
+		a.set(esl("bad", 0))
 		a.set(esl("good", 0, ep("10.0.0.1", "ttf", "x")))
 		time.Sleep(3 * time.Second)
-		r.want("stuck", "good@1/103")
-		if _, cp := r.bus(); cp.Complete != ver(1, 100) {
-			t.Errorf("checkpoint %s, want one below the lowest dirty version", cp.Complete)
+		r.want("stuck", "good@1/104", "other@1/102")
+		if _, cp := r.bus(); cp.Complete != ver(1, 102) {
+			t.Errorf("checkpoint %s, want the last one before the slice that cannot be written", cp.Complete)
 		}
 		if s := w.Status(); s.Dirty != 1 {
 			t.Errorf("status %+v", s)

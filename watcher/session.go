@@ -40,7 +40,7 @@ func (l *loop) opened() {
 	l.proving, l.proofAt = false, 0
 	l.queue = nil
 	for _, s := range l.subjects {
-		s.seen, s.known, s.queued = Entry{}, Entry{}, false
+		s.seen, s.known, s.right, s.queued = Entry{}, Entry{}, 0, false
 		if delete(l.open, s); s.cached != nil {
 			l.open[s] = true
 		}
@@ -56,7 +56,7 @@ func entryOf(n ledger.Notice) Entry {
 
 func (l *loop) changed(n ledger.Notice) {
 	s, e := l.subject(Place{n.Key, n.Slice}), entryOf(n)
-	s.seen = e
+	s.seen, s.right = e, 0
 	if e.Seq >= s.known.Seq {
 		s.known = e
 	}
