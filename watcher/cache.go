@@ -216,7 +216,8 @@ func (l *loop) observe(stage string, from, to time.Time) {
 }
 
 // wentBack reports whether a consistent list proves that the history of the cluster went back: it is older than a
-// version that was known when it began, or holds a slice at a version below the one known by then.
+// version that was known when it began, or holds a slice at a version below the one known by then, or with other
+// content at the same version.
 func (l *loop) wentBack(u *Update) bool {
 	if u.AsOf < l.mark.top {
 		l.cfg.Log.Error("the cluster's history went back: its list is older than what was known before",
@@ -232,13 +233,30 @@ func (l *loop) wentBack(u *Update) bool {
 		if s == nil || s.known.Seq == 0 || s.known.Seq > l.mark.seq || s.known.Version.Generation != l.generation {
 			continue
 		}
-		if s.known.Version.After(sl.Version) {
-			l.cfg.Log.Error("the cluster's history went back: a slice is older than what was known before",
+		h := Held{sl.Version, sl.Hash(), sl.Translator}
+		if s.known.Version.After(sl.Version) || Decide(h, s.known, l.asOf, false) == Disagree && l.dispute() {
+			l.cfg.Log.Error("the cluster's history went back: a slice is not what was known before",
 				"key", sl.Key.String(), "slice", sl.Name, "list", sl.Version.String(), "known", s.known.Version.String())
 			return true
 		}
 	}
 	return false
+}
+
+// dispute reports whether other content at the same version may count as proof now. A cluster says one thing at one
+// version; but two builds that translate differently under one TranslatorVersion would dispute for ever, so this kind
+// of proof is spaced from 10 min to a day.
+func (l *loop) dispute() bool {
+	now := time.Now()
+	if now.Before(l.nextDispute) {
+		if l.relistAt.IsZero() {
+			l.relistAt = l.nextDispute
+		}
+		return false
+	}
+	l.disputePause = min(max(2*l.disputePause, 10*time.Minute), 24*time.Hour)
+	l.nextDispute = now.Add(l.disputePause)
+	return true
 }
 
 // version gives versions to the slices of a source that has none: content that the bus or the cache holds keeps its

@@ -89,6 +89,9 @@ type source struct {
 	relistAt    time.Time // a new list is due; zero: none is
 	nextRelist  time.Time
 	relistPause time.Duration
+
+	nextDispute  time.Time // see dispute
+	disputePause time.Duration
 }
 
 // mark is what was known when a consistent list, or a proof, began.
@@ -298,7 +301,8 @@ func (l *loop) decide(s *subject) Action {
 	return a
 }
 
-// disagree reports, once, that the bus holds other content of a slice at the same version.
+// disagree reports, once, that the bus holds other content of a slice at the same version, and asks for a list that
+// shows whether it is the cluster that says so.
 func (l *loop) disagree(s *subject) {
 	if s.warned == s.held {
 		return
@@ -307,6 +311,9 @@ func (l *loop) disagree(s *subject) {
 	l.cfg.Metrics.disagree.WithLabelValues(l.cfg.Cluster).Inc()
 	l.cfg.Log.Error("the bus holds other content of a slice at the same version: not overwritten",
 		"key", s.place.Key.String(), "slice", s.place.Slice, "revision", s.held.Version.String())
+	if !l.unversioned {
+		l.relist()
+	}
 }
 
 // clean notes that the bus needs nothing more of a slice.

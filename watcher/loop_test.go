@@ -286,29 +286,38 @@ func TestAHistoryThatWentBackRaisesTheGeneration(t *testing.T) {
 	})
 }
 
-func TestOtherContentAtTheSameVersionIsReportedAndNotOverwritten(t *testing.T) {
+func TestOtherContentAtTheSameVersionIsReportedAndOutvotedOnceByAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := newRig(t), newAPI()
 		a.set(esl("a", 0, ep("10.0.0.1", "ttf", "x")))
-		_, stop := r.start(&apiSource{a: a})
+		w, _ := r.start(&apiSource{a: a})
 		r.want("start", "a@1/101")
-		stop()
-		ev := *r.view().live["a"]
-		ev.Slice.Endpoints, ev.Transitions = nil, nil
 		e := r.fake.Events()
-		n, err := e.Get(t.Context(), ev.Slice.Key, "a")
-		if err != nil {
-			t.Fatal(err)
+		other := func() {
+			t.Helper()
+			ev := *r.view().live["a"]
+			ev.Slice.Endpoints, ev.Transitions = nil, nil
+			n, err := e.Get(t.Context(), ev.Slice.Key, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res, err := e.Put(t.Context(), ev, n.Seq); err != nil || !res.Saved {
+				t.Fatal(res, err)
+			}
+			time.Sleep(time.Minute)
 		}
-		if res, err := e.Put(t.Context(), ev, n.Seq); err != nil || !res.Saved {
-			t.Fatal(res, err)
-		}
-		r.start(&apiSource{a: a})
-		time.Sleep(time.Minute)
-		r.want("disagreement", "a@1/101 http:8080")
-		if n := r.log.count("other content"); n != 1 {
+		other()
+		r.want("a list has shown what the cluster says", "a@2/101 http:8080 10.0.0.1[rs-]x")
+		other()
+		r.want("not at once again: this may be no restore", "a@2/101 http:8080")
+		if n := r.log.count("other content"); n != 2 || w.Status().Dirty != 0 {
 			t.Errorf("reported %d times:\n%s", n, r.log)
 		}
+		if v := r.view(); v.led.Judge(v.cp) == ledger.Agrees {
+			t.Errorf("checkpoint %+v certifies what the watcher does not believe", v.cp)
+		}
+		time.Sleep(time.Hour)
+		r.want("but later", "a@3/101 http:8080 10.0.0.1[rs-]x")
 	})
 }
 
