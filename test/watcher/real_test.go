@@ -148,7 +148,7 @@ func TestAFolderReachesTheRealBus(t *testing.T) {
 			}
 		}
 	}
-	w, stop := start()
+	_, stopFirst := start()
 	r := &reader{moved: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	followed := make(chan error, 1)
@@ -170,10 +170,10 @@ func TestAFolderReachesTheRealBus(t *testing.T) {
 	if len(changed.Event.Transitions) != 2 || changed.Event.Previous.IsZero() || len(changed.Event.Peers) != 1 {
 		t.Errorf("event %+v", changed.Event)
 	}
-	stop()
+	stopFirst()
 
-	w, stop = start()
-	defer func() { stop() }()
+	w, stop := start()
+	defer stop()
 	floor, err := w.Floor(t.Context())
 	for err != nil { // not ready yet; bounded by the test's own time
 		floor, err = w.Floor(t.Context())
