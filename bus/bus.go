@@ -113,7 +113,11 @@ func (b *Bus) handlers() []nats.Option {
 	up := func(nc *nats.Conn) {
 		b.metrics.connected.Set(1)
 		b.link.set(true)
-		b.log.Info("bus connected", "url", nc.ConnectedUrlRedacted())
+		url := nc.ConnectedUrlRedacted()
+		if b.cfg.Server != nil {
+			url = "in process" // the library makes up an address
+		}
+		b.log.Info("bus connected", "url", url)
 	}
 	return []nats.Option{
 		nats.ConnectHandler(up),
