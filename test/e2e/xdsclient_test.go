@@ -25,6 +25,7 @@ const endpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAs
 type xdsClient struct {
 	mu   sync.Mutex
 	held map[string][]string // by name: addresses with their priority, sorted
+	lost map[string]bool     // names whose endpoints were all taken away, once there were some
 }
 
 func newXDSClient(t *testing.T, kind string, names ...string) *xdsClient {
@@ -34,7 +35,7 @@ func newXDSClient(t *testing.T, kind string, names ...string) *xdsClient {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &xdsClient{held: map[string][]string{}}
+	c := &xdsClient{held: map[string][]string{}, lost: map[string]bool{}}
 	run := c.delta
 	if kind == "sotw" {
 		run = c.sotw
@@ -43,7 +44,7 @@ func newXDSClient(t *testing.T, kind string, names ...string) *xdsClient {
 	go func() {
 		defer close(ended)
 		if err := run(ctx, discoveryv3.NewAggregatedDiscoveryServiceClient(conn), names); err != nil && ctx.Err() == nil {
-			t.Errorf("%s client: %v", kind, err)
+			t.Logf("%s client: %v", kind, err) // what it holds by then is what counts
 		}
 	}()
 	t.Cleanup(func() {
@@ -117,16 +118,35 @@ func (c *xdsClient) take(resource *anypb.Any) error {
 	slices.Sort(all)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held[cla.GetClusterName()] = all
+	name := cla.GetClusterName()
+	if len(all) == 0 && len(c.held[name]) > 0 {
+		c.lost[name] = true
+	}
+	c.held[name] = all
 	return nil
 }
 
 // want waits until the client holds exactly these addresses for name.
 func (c *xdsClient) want(t *testing.T, name string, want ...string) {
 	t.Helper()
+	c.wantWithin(t, 10*time.Second, name, want...)
+}
+
+// wantNeverEmpty checks that the service never lost all its endpoints on the way.
+func (c *xdsClient) wantNeverEmpty(t *testing.T, name string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost[name] {
+		t.Errorf("%s was empty for a moment", name)
+	}
+}
+
+func (c *xdsClient) wantWithin(t *testing.T, patience time.Duration, name string, want ...string) {
+	t.Helper()
 	slices.Sort(want)
 	var got []string
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		c.mu.Lock()
 		held, known := c.held[name]
 		got = held
