@@ -43,7 +43,9 @@ func (c command) start() (*Process, error) {
 	defer func() { _ = log.Close() }() // The child has its own copy.
 	cmd := &exec.Cmd{
 		Path: c.path, Args: append([]string{c.path}, c.args...), Env: append(os.Environ(), c.env...),
-		Stdout: log, Stderr: log, SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+		Stdout: log, Stderr: log,
+		// A process group of its own: a Ctrl-C is for the sandbox, which ends its children in the right order.
+		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true},
 	}
 	var out io.ReadCloser
 	if c.onLine != nil {
