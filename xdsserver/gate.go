@@ -40,10 +40,25 @@ func (g gated) Changed() <-chan struct{} { return g.hub.Changed() }
 
 func (g gated) Step(pod gate.Pod, f func(gate.Moment) bool) {
 	g.hub.Look(func(s Sight) {
-		if f(moment{s}) && pod.UID != "" {
-			s.Promise(pod.Cluster, pod.UID)
+		if !f(moment{s}) {
+			return
+		}
+		for _, uid := range promised(s, pod) {
+			s.Promise(pod.Cluster, uid)
 		}
 	})
+}
+
+// promised lists the uids that a promise for pod is about: its own, or, if it has none, those at its addresses.
+func promised(s Sight, pod gate.Pod) []string {
+	if pod.UID != "" {
+		return []string{pod.UID}
+	}
+	var uids []string
+	for _, p := range s.Pod(pod.Cluster, "", pod.Addrs).Seen {
+		uids = append(uids, p.Endpoint.TargetUID)
+	}
+	return uids
 }
 
 // moment is a Sight in the gate's words.

@@ -37,6 +37,11 @@ type asking struct {
 // askGate asks whether the pod p1, at 10.0.0.1, may stop.
 func askGate(b *bench) *asking {
 	b.t.Helper()
+	return ask(b, DrainRequest{Namespace: "shop", Pod: "p1", UID: "p1", IP: "10.0.0.1"})
+}
+
+func ask(b *bench, r DrainRequest) *asking {
+	b.t.Helper()
 	g, err := NewGate(b.server.Hub(), GateConfig{
 		Name: "r1", Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		Floor: func(context.Context, string) (endpoint.Version, error) {
@@ -50,7 +55,7 @@ func askGate(b *bench) *asking {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(w.done)
-		w.a, w.err = g.Drain(ctx, DrainRequest{Namespace: "shop", Pod: "p1", UID: "p1", IP: "10.0.0.1"})
+		w.a, w.err = g.Drain(ctx, r)
 	}()
 	b.t.Cleanup(func() { cancel(); <-w.done })
 	return w
@@ -126,6 +131,26 @@ func opened(b *bench, n int) {
 		if time.Now().After(end) {
 			b.t.Fatalf("%d streams are open, want %d", got, n)
 		}
+	}
+}
+
+func TestAPodWithoutAUIDIsWhoeverHasItsAddress(t *testing.T) {
+	b := serving(t, gateState(7, "10.0.0.1 rs- p1", "10.0.0.2 rs- p2"))
+	c := holding(b, gateName)
+	w := ask(b, DrainRequest{IP: "10.0.0.1"})
+	w.stands("the pod at its address is ready")
+	b.put(gateState(8, "10.0.0.1 -st p1", "10.0.0.2 rs- p2"))
+	g := c.recv()
+	w.stands("its removal is not acknowledged")
+	c.ack(g)
+	if a := w.drained(); a.Reason != "acknowledged" || len(a.Services) != 1 {
+		t.Errorf("got %+v, want acknowledged, of one service port", a)
+	}
+	b.put(gateState(9, "10.0.0.1 -st p1", "10.0.0.2 -st p2"))
+	b.put(gateState(10, "10.0.0.1 -st p1", "10.0.0.2 -st p2", "10.0.0.3 -st p3"))
+	g = c.ack(c.recv())
+	if text := g.res[gateName]; strings.Contains(text, "10.0.0.1") {
+		t.Errorf("got %s, want the promise kept for who was at the address", text)
 	}
 }
 

@@ -90,7 +90,7 @@ func (h *Hub) Changed() <-chan struct{} {
 }
 
 // Pod gives what the memory says of the pod of that uid in a cluster, and of every endpoint without targetRef that has
-// one of addrs.
+// one of addrs; without uid, of every endpoint that has one of addrs.
 func (s *Store) Pod(cluster, uid string, addrs []netip.Addr) PodView {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -120,9 +120,10 @@ func (s *Store) mentioning(cluster, uid string, addrs []netip.Addr) []*service {
 	return slices.Compact(list)
 }
 
-// isPod reports whether an endpoint is of the pod: by its uid, or by address where it has no target.
+// isPod reports whether an endpoint is of the pod: by its uid, or by address where one of the two has none. Who does
+// not say which pod is meant may mean any at that address: none of them must be taken for absent.
 func isPod(e *endpoint.Endpoint, uid string, addrs []netip.Addr) bool {
-	if e.TargetUID != "" {
+	if uid != "" && e.TargetUID != "" {
 		return e.TargetUID == uid
 	}
 	return slices.Contains(addrs, e.Addr)
@@ -182,8 +183,12 @@ func (s *Store) markUsed(svc *service, seen []PodSlice) (fallback bool) {
 	return fallback
 }
 
-// foreign lists, at the pod's addresses, the ports of other pods that are ready or serving.
+// foreign lists, at the pod's addresses, the ports of other pods that are ready or serving. To a pod without a uid
+// nobody is another.
 func (s *Store) foreign(cluster, uid string, addrs []netip.Addr, seen []PodSlice) []netip.AddrPort {
+	if uid == "" {
+		return nil
+	}
 	addrs = slices.Clone(addrs)
 	for _, p := range seen {
 		addrs = append(addrs, p.Endpoint.Addr)

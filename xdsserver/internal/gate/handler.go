@@ -14,7 +14,7 @@ func (g *Gate) Handler() http.Handler {
 }
 
 func (g *Gate) serve(w http.ResponseWriter, r *http.Request) {
-	ask, err := requestOf(r.URL.Query())
+	ask, err := requestOf(r.URL.RawQuery)
 	if err != nil {
 		g.metrics.refuse(refusedBad)
 		http.Error(w, err.Error(), http.StatusBadRequest)

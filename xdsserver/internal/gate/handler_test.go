@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +120,8 @@ func TestABadParameterGetsOneLineThatNamesIt(t *testing.T) {
 		"uid=a%0Ab":                        `parameter uid: "a\nb" is not a uid`,
 		"ip=localhost":                     `parameter ip: "localhost" is not an address`,
 		"uid=u1&uuid=u2":                   `unknown parameter "uuid"`,
+		"uid=u1&uid=u2":                    "parameter uid is given 2 times",
+		"uid=u1&ip=10.0.0.1%zz":            `query: invalid URL escape "%zz"`,
 		"ip=" + strings.Repeat("::1,", 17): "parameter ip: more than 16 addresses",
 	} {
 		code, body := get(t, base+"/v1/drain?"+query)
@@ -305,11 +306,7 @@ func FuzzRequestsAreReadOrRefused(f *testing.F) {
 	f.Add("cluster=prod&namespace=shop&pod=cart-1&uid=u1&ip=10.0.0.1,fd00::1&timeout=15s&ignore-silent=1m&fallback-wait=0")
 	f.Add("ip=::ffff:10.0.0.1")
 	f.Fuzz(func(t *testing.T, query string) {
-		q, err := url.ParseQuery(query)
-		if err != nil {
-			return
-		}
-		r, err := requestOf(q)
+		r, err := requestOf(query)
 		if err != nil {
 			return
 		}

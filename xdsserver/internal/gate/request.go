@@ -3,6 +3,7 @@ package gate
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -49,15 +50,22 @@ func (d *Duration) UnmarshalText(text []byte) error {
 }
 
 // requestOf reads the parameters of GET /v1/drain. The error names the parameter.
-func requestOf(q url.Values) (Request, error) {
+func requestOf(query string) (Request, error) {
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return Request{}, fmt.Errorf("query: %w", err)
+	}
 	r := Request{
 		Cluster: q.Get("cluster"), Namespace: q.Get("namespace"), Pod: q.Get("pod"), UID: q.Get("uid"),
 		IP: strings.Join(q["ip"], ","),
 	}
 	known := []string{"cluster", "namespace", "pod", "uid", "ip", "timeout", "ignore-silent", "fallback-wait"}
-	for name := range q {
+	for _, name := range slices.Sorted(maps.Keys(q)) {
 		if !slices.Contains(known, name) {
 			return r, fmt.Errorf("unknown parameter %q", clip(name))
+		}
+		if len(q[name]) > 1 && name != "ip" {
+			return r, fmt.Errorf("parameter %s is given %d times", name, len(q[name]))
 		}
 	}
 	for _, p := range []struct {
