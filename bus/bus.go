@@ -87,7 +87,7 @@ func (b *Bus) open(ctx context.Context) error {
 		return fmt.Errorf("open JetStream for history: %w", err)
 	}
 	if !b.nc.IsConnected() {
-		b.log.Warn("bus not reached yet", "url", redacted(b.cfg.URLs), "err", b.nc.LastError())
+		b.log.Warn("bus not reached yet", "url", redacted(b.cfg.URLs))
 		return nil
 	}
 	if _, ok := b.link.wait(ctx); !ok {

@@ -31,7 +31,7 @@ func standaloneCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for flag, address := range map[string]string{"xds-listen": x.listen, "drain-listen": x.drainListen} {
+			for flag, address := range map[string]string{"xds-listen": x.listen, "drain-listen": x.drainListen, "bus-listen": embedded.listen} {
 				if err := probe(cmd.Context(), flag, address); err != nil {
 					return err
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"time"
 
@@ -59,28 +60,41 @@ func (g *group) watch(ctx context.Context, specs []clusterSpec, f watchFlags) er
 }
 
 // claimed runs the watcher of a folder as the only one of its cluster, since a folder has no versions of its own; any
-// number of watchers may run for a Kubernetes cluster. While another process writes the cluster it waits: that one may
-// be an earlier life of this one, whose claim lapses soon.
+// number of watchers may run for a Kubernetes cluster.
 func (g *group) claimed(ctx context.Context, spec clusterSpec, run func(context.Context) error) error {
 	if spec.kind != fromDir || g.alone {
 		return run(ctx)
 	}
-	said := false
+	return alone(ctx, g.t.log.With("cluster", spec.name), func(ctx context.Context) (func(), error) {
+		return g.bus.Claim(ctx, "watcher.dir-"+spec.name)
+	}, run)
+}
+
+// claimEvery is how long there is between two tries of a claim.
+const claimEvery = time.Second
+
+// alone runs run once claim is given, and gives it back afterwards. While another process has it, it waits: that one may
+// be an earlier life of this one, whose claim lapses soon. A bus that cannot say is one that comes back.
+func alone(ctx context.Context, log *slog.Logger, claim func(context.Context) (func(), error), run func(context.Context) error) error {
+	said := ""
 	for {
-		release, err := g.bus.Claim(ctx, "watcher.dir-"+spec.name)
-		switch {
-		case err == nil:
+		release, err := claim(ctx)
+		if err == nil {
 			defer release()
 			return run(ctx)
-		case ctx.Err() != nil:
-			return nil
-		case !errors.Is(err, bus.ErrClaimed):
-			return fmt.Errorf("cluster %s: %w", spec.name, err)
-		case !said:
-			said = true
-			g.t.log.Warn("a folder has a single writer, waiting until it ends", "cluster", spec.name, "err", err)
 		}
-		timer := time.NewTimer(time.Second)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if text := err.Error(); text != said {
+			said = text
+			if errors.Is(err, bus.ErrClaimed) {
+				log.Warn("a folder has a single writer, waiting until it ends", "err", err)
+			} else {
+				log.Warn("the bus does not say who writes the folder's cluster, trying again", "err", err)
+			}
+		}
+		timer := time.NewTimer(claimEvery)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

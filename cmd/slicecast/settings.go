@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -83,11 +84,15 @@ func applyFile(cmd *cobra.Command, path string) error {
 	return nil
 }
 
-// setFlag sets a repeatable flag to list, any other to text.
+// setFlag sets a repeatable flag to list, any other to text. Where the flag itself parts its words at commas, so does
+// this.
 func setFlag(flags *pflag.FlagSet, f *pflag.Flag, list []string, text string) error {
 	many, ok := f.Value.(pflag.SliceValue)
 	if !ok {
 		return flags.Set(f.Name, text)
+	}
+	if f.Value.Type() == "stringSlice" {
+		list = strings.FieldsFunc(strings.Join(list, ","), func(c rune) bool { return c == ',' })
 	}
 	if err := many.Replace(list); err != nil {
 		return err
@@ -107,8 +112,10 @@ func textsOf(value any) ([]string, error) {
 		switch v := v.(type) {
 		case string:
 			texts = append(texts, v)
-		case bool, float64, int64:
-			texts = append(texts, fmt.Sprint(v))
+		case float64: // every number of a YAML file
+			texts = append(texts, strconv.FormatFloat(v, 'f', -1, 64))
+		case bool:
+			texts = append(texts, strconv.FormatBool(v))
 		default:
 			return nil, fmt.Errorf("%v is neither a text, a number, true, false nor a list of them", value)
 		}

@@ -21,6 +21,8 @@ func settingsCommand(t *testing.T) (root, cmd *cobra.Command) {
 	cmd.Flags().String("listen", "default", "")
 	cmd.Flags().Duration("wait", 0, "")
 	cmd.Flags().StringArray("cluster", nil, "")
+	cmd.Flags().StringSlice("namespaces", nil, "")
+	cmd.Flags().Int("most", 0, "")
 	sibling := &cobra.Command{Use: "other", RunE: func(*cobra.Command, []string) error { return nil }}
 	sibling.Flags().Bool("elsewhere", false, "")
 	root.AddCommand(cmd, sibling)
@@ -40,7 +42,7 @@ func settle(t *testing.T, args []string, env map[string]string) (map[string]stri
 		t.Fatalf("execute: %v", err)
 	}
 	got := map[string]string{}
-	for _, name := range []string{"listen", "wait", "cluster"} {
+	for _, name := range []string{"listen", "wait", "cluster", "namespaces", "most"} {
 		got[name] = cmd.Flags().Lookup(name).Value.String()
 	}
 	return got, failed
@@ -62,7 +64,7 @@ func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"listen": "from-flag", "wait": "2s", "cluster": "[a=dir:/a,b=dir:/b]"}
+	want := map[string]string{"listen": "from-flag", "wait": "2s", "cluster": "[a=dir:/a,b=dir:/b]", "namespaces": "[]", "most": "0"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
@@ -75,6 +77,33 @@ func TestARepeatableFlagTakesWordsFromItsVariable(t *testing.T) {
 	}
 	if want := "[\"a=dir:/a,region=x\",b=dir:/b]"; got["cluster"] != want {
 		t.Errorf("cluster: got %s, want %s", got["cluster"], want)
+	}
+}
+
+func TestAListWithCommasIsThatListWhereverItStands(t *testing.T) {
+	const want = "[shop,front]"
+	for place, given := range map[string]struct {
+		args []string
+		env  map[string]string
+	}{
+		"flag":               {args: []string{"--namespaces", "shop,front"}},
+		"variable":           {env: map[string]string{"SLICECAST_NAMESPACES": "shop,front"}},
+		"words of variable":  {env: map[string]string{"SLICECAST_NAMESPACES": "shop front"}},
+		"comma and space":    {env: map[string]string{"SLICECAST_NAMESPACES": "shop, front"}},
+		"text of a file":     {args: []string{"--config", writeFile(t, "namespaces: shop,front\n")}},
+		"sequence of a file": {args: []string{"--config", writeFile(t, "namespaces: [shop, front]\n")}},
+	} {
+		got, err := settle(t, given.args, given.env)
+		if err != nil || got["namespaces"] != want {
+			t.Errorf("%s: got %s (%v), want %s", place, got["namespaces"], err, want)
+		}
+	}
+}
+
+func TestABigNumberOfAFileIsThatNumber(t *testing.T) {
+	got, err := settle(t, []string{"--config", writeFile(t, "most: 10000000\n")}, nil)
+	if err != nil || got["most"] != "10000000" {
+		t.Errorf("got %s (%v), want 10000000", got["most"], err)
 	}
 }
 
