@@ -36,6 +36,10 @@ type Assignment struct {
 	Fallback   bool // for some address family nothing is ready: the serving and terminating ones serve
 }
 
+// Encode gives a as a ClusterLoadAssignment message, byte for byte as responses carry it. Equal Assignments give equal
+// bytes.
+func (a Assignment) Encode() []byte { return appendAssignment(make([]byte, 0, assignmentSize(a)), a) }
+
 // Locality is the endpoints of one zone at one priority.
 type Locality struct {
 	Priority  uint32 // 0 is the client's own cluster, or all for a client of none

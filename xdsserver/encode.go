@@ -45,7 +45,7 @@ func (r *resource) size() int { return len(r.delta) + len(r.body) }
 
 // encodeAssignment makes the resource of an Assignment.
 func encodeAssignment(a Assignment) *resource {
-	value := appendAssignment(make([]byte, 0, assignmentSize(a)), a)
+	value := a.Encode()
 	r := newResource(a.Name, typeAssignment, contentVersion(value), value)
 	r.fallback = a.Fallback
 	r.empty = len(a.Localities) == 0
