@@ -124,6 +124,39 @@ func TestAReaderSurvivesAStreamThatIsDeletedWhileConnected(t *testing.T) {
 	after(t, f, func() { must(t, b.DeleteStreams(t.Context())) })
 }
 
+func TestAReaderSurvivesAStreamThatIsPurgedWhileItIsQuiet(t *testing.T) {
+	s := startServer(t)
+	b := connect(t, bus.Config{URLs: []string{s.url}})
+	f := followAll(t, b)
+	after(t, f, func() {
+		st, err := b.JetStream().Stream(t.Context(), "SLICECAST_EVENTS")
+		must(t, err)
+		must(t, st.Purge(t.Context()))
+	})
+}
+
+// The purge of one cluster leaves the last sequence and the other clusters as they are.
+func TestAReaderNoticesThatTheLastOfItsClusterIsPurgedInABusyStream(t *testing.T) {
+	s := startServer(t)
+	b := connect(t, bus.Config{URLs: []string{s.url}})
+	r := bustest.NewRecorder()
+	r.Follow(t, func(ctx context.Context, handle func(ledger.Notice) error) error {
+		return b.Events().Follow(ctx, "ca", false, handle)
+	})
+	r.WaitComplete(t, 1)
+	_, err := b.Events().Put(t.Context(), bustest.Event("ca", "shop", "shop-a", 1, 1), 0)
+	must(t, err)
+	_, err = b.Events().Put(t.Context(), bustest.Event("cb", "shop", "shop-b", 1, 1), 0)
+	must(t, err)
+	r.Wait(t, "the event", func(s [][]ledger.Notice) bool { return len(s[0]) == 3 })
+	st, err := b.JetStream().Stream(t.Context(), "SLICECAST_EVENTS")
+	must(t, err)
+	must(t, st.Purge(t.Context(), jetstream.WithPurgeSubject("slicecast.v1.events.ca.>")))
+	if got := r.WaitComplete(t, 2); len(got) != 2 {
+		t.Errorf("got %+v, want an empty session", got)
+	}
+}
+
 func TestAReaderSurvivesAStreamThatAnotherProcessMakesAgain(t *testing.T) {
 	s := startServer(t)
 	b := connect(t, bus.Config{URLs: []string{s.url}})

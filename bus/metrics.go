@@ -29,6 +29,7 @@ const (
 	whyRecreated = "recreated" // the stream is another one, or gone
 	whyBack      = "back"      // a sequence at or below one seen
 	whyGap       = "gap"       // a message was not delivered
+	whyEmptied   = "emptied"   // the last message that was read is no longer in the stream: it was purged
 	whyHeartbeat = "heartbeat" // two heartbeats are missing
 	whyStuck     = "stuck"     // the server does not deliver what it has
 	whyDeleted   = "deleted"   // the server has no such consumer any more
@@ -62,7 +63,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	for _, stream := range [...]string{eventsStream, stateStream} {
 		m.snapshot.WithLabelValues(stream)
-		for _, reason := range [...]string{whyStart, whyLost, whyRecreated, whyBack, whyGap, whyStuck, whyHeartbeat, whyDeleted, whyResync, whyFailed} {
+		for _, reason := range [...]string{whyStart, whyLost, whyRecreated, whyBack, whyGap, whyEmptied, whyStuck, whyHeartbeat, whyDeleted, whyResync, whyFailed} {
 			m.sessions.WithLabelValues(stream, reason)
 		}
 	}

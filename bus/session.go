@@ -38,6 +38,7 @@ var (
 	errRecreated = errors.New("the stream is another one")
 	errBack      = errors.New("a sequence at or below one seen")
 	errGap       = errors.New("a message was not delivered")
+	errEmptied   = errors.New("the stream has lost the last message that was read")
 	errStuck     = errors.New("the server does not deliver what it has")
 )
 
@@ -79,7 +80,7 @@ func reasonOf(err error) string {
 		reason string
 	}{
 		{ledger.ErrResync, whyResync}, {errLost, whyLost}, {ErrNotConnected, whyLost}, {errRecreated, whyRecreated}, {errBack, whyBack},
-		{errGap, whyGap}, {errStuck, whyStuck}, {jetstream.ErrNoHeartbeat, whyHeartbeat}, {jetstream.ErrConsumerDeleted, whyDeleted},
+		{errGap, whyGap}, {errEmptied, whyEmptied}, {errStuck, whyStuck}, {jetstream.ErrNoHeartbeat, whyHeartbeat}, {jetstream.ErrConsumerDeleted, whyDeleted},
 	} {
 		if errors.Is(err, c.err) {
 			return c.reason

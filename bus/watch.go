@@ -16,6 +16,7 @@ type watch struct {
 	st      jetstream.Stream
 	last    uint64 // seen at the last tick
 	checked uint64 // up to here nothing is missing
+	held    uint64 // messages in the stream at that check
 	owed    uint64 // the leader had this sequence at the last tick, and it had not come
 }
 
@@ -56,12 +57,13 @@ func (w *watch) check(ctx context.Context) error {
 	case info.State.LastSeq < w.last:
 		return fmt.Errorf("%w: the last is %d, %d was seen", errBack, info.State.LastSeq, w.last)
 	}
-	return w.progress(ctx, info.State.LastSeq)
+	return w.progress(ctx, info.State.LastSeq, info.State.Msgs)
 }
 
 // progress finds a server that has what it does not deliver, after a change of its leader for example: what the leader
-// had at one tick has not come at the next, while the reader waited.
-func (w *watch) progress(ctx context.Context, atLeader uint64) error {
+// had at one tick has not come at the next, while the reader waited. And it finds a stream without the last message that
+// was read: nobody delivers a purge, nor the end of a time to live.
+func (w *watch) progress(ctx context.Context, atLeader, held uint64) error {
 	if !w.s.idle.Load() {
 		w.owed = 0
 		return nil
@@ -69,15 +71,25 @@ func (w *watch) progress(ctx context.Context, atLeader uint64) error {
 	if w.owed > w.last {
 		return fmt.Errorf("%w: it has %d, %d was seen", errStuck, w.owed, w.last)
 	}
-	if atLeader <= max(w.last, w.checked) {
+	if atLeader <= w.checked && held == w.held {
 		return nil
 	}
 	msg, err := w.st.GetLastMsgForSubject(ctx, w.s.r.filter)
+	var newest uint64
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Sequence <= w.last:
-		w.checked = atLeader
-	case err == nil:
-		w.owed = msg.Sequence
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+	case err != nil:
+		return nil
+	default:
+		newest = msg.Sequence
+	}
+	switch {
+	case newest < w.last:
+		return fmt.Errorf("%w: the last is %d, %d was seen", errEmptied, newest, w.last)
+	case newest > w.last:
+		w.owed = newest
+	default:
+		w.checked, w.held = atLeader, held
 	}
 	return nil
 }
