@@ -72,6 +72,11 @@ type Target struct {
 // Assignment.
 func Assign(svc Service, view View, name Name) Assignment {
 	all, order := judge(svc, view, name)
+	return arrange(all, order, view, name)
+}
+
+// arrange puts what was kept into localities. order has the candidates by address; it is used up.
+func arrange(all []candidate, order []int32, view View, name Name) Assignment {
 	kept := slices.DeleteFunc(order, func(i int32) bool { return !all[i].reason.Kept() })
 	out := Assignment{Name: name.String()}
 	// They are by address already, and stay so inside a locality.

@@ -82,3 +82,9 @@ func mustName(t testing.TB, text string) Name {
 	}
 	return n
 }
+
+// ofGeneration gives sl in another generation of its cluster.
+func ofGeneration(sl endpoint.Slice, generation uint64) endpoint.Slice {
+	sl.Version.Generation = generation
+	return sl
+}

@@ -10,14 +10,6 @@ import (
 	"github.com/slicecast/slicecast/internal/endpoint"
 )
 
-// The values of the labels slicecast.io/failover and slicecast.io/terminating that mean something.
-const (
-	failoverAny    = "any"
-	failoverRegion = "region"
-	failoverNone   = "none"
-	drainPolicy    = "drain"
-)
-
 // tierOut is the tier of a cluster that the client does not fail over to.
 const tierOut = 255
 
@@ -65,7 +57,7 @@ func collectState(all []candidate, st *endpoint.State, port portMatch, reach rea
 	proto := candidate{
 		region: strings.ToValidUTF8(reach.svc.Regions[st.Key.Cluster], "?"),
 		tier:   reach.tier(st.Key.Cluster),
-		drain:  terminatingPolicy(st) == drainPolicy,
+		drain:  terminating.said(st) == drainPolicy,
 	}
 	if proto.tier == tierOut {
 		proto.reason = ReasonFailover
@@ -136,7 +128,7 @@ func reachOf(svc Service, view View, name Name) reach {
 	if r.region == "" {
 		r.region = svc.Regions[view.Cluster]
 	}
-	r.far = failoverPolicy(svc, view.Cluster)
+	r.far = failoverPolicy(&svc, view.Cluster)
 	return r
 }
 
@@ -154,32 +146,6 @@ func (r reach) tier(cluster string) uint8 {
 	default:
 		return 2
 	}
-}
-
-// failoverPolicy reads the label from the client's own cluster, else from the smallest cluster name that has the
-// service. An unset or unknown value means the default.
-func failoverPolicy(svc Service, own string) string {
-	var from *endpoint.State
-	for i := range svc.States {
-		st := &svc.States[i]
-		if len(st.Slices) > 0 && (from == nil || st.Key.Cluster == own || from.Key.Cluster != own && st.Key.Cluster < from.Key.Cluster) {
-			from = st
-		}
-	}
-	if from != nil {
-		switch policy := newest(from).FailoverPolicy; policy {
-		case failoverAny, failoverRegion, failoverNone:
-			return policy
-		}
-	}
-	return svc.Failover
-}
-
-func terminatingPolicy(st *endpoint.State) string {
-	if len(st.Slices) == 0 {
-		return ""
-	}
-	return newest(st).TerminatingPolicy
 }
 
 // newer orders the slices of one service in one cluster. Only a source that counts by itself has equal versions.

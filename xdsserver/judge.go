@@ -11,66 +11,6 @@ import (
 	"github.com/slicecast/slicecast/internal/endpoint"
 )
 
-// Reason says why an address is in an Assignment, or is not: the rule that decided.
-type Reason uint8
-
-// The reasons. The first three keep an address, the others leave it out.
-const (
-	ReasonReady       Reason = iota + 1 // it is ready (rule R1)
-	ReasonFallback                      // nothing of its family is ready, and it still serves (rule R3)
-	ReasonDraining                      // it is terminating, and the service asks to send those as DRAINING
-	ReasonNotReady                      // it is neither ready nor terminating
-	ReasonTerminating                   // it is terminating while others are ready, or serves no more
-	ReasonDuplicate                     // another endpoint with the same address and port speaks for it
-	ReasonMoved                         // a newer slice has its pod at another address
-	ReasonHint                          // topology hints give it to other zones or nodes
-	ReasonFamily                        // the client asked for the other address family
-	ReasonFailover                      // the client does not fail over to its cluster
-	ReasonPromised                      // the drain gate promised never to choose it again
-)
-
-// reasonTexts are the texts of the reasons, in order.
-var reasonTexts = [...]string{
-	"unknown", "ready", "fallback", "draining", "not ready", "terminating", "duplicate", "moved", "hint", "family", "failover", "promised",
-}
-
-// String gives one word or two for people.
-func (r Reason) String() string {
-	if int(r) >= len(reasonTexts) {
-		r = 0
-	}
-	return reasonTexts[r]
-}
-
-// Kept reports whether r puts an address into the Assignment.
-func (r Reason) Kept() bool { return r == ReasonReady || r == ReasonFallback || r == ReasonDraining }
-
-// Chosen reports whether r makes clients send new work to an address.
-func (r Reason) Chosen() bool { return r == ReasonReady || r == ReasonFallback }
-
-// Verdict is what Assign decided about one address and port of one slice.
-type Verdict struct {
-	Cluster string
-	Slice   string
-	UID     string // of the pod
-	Addr    netip.AddrPort
-	Reason  Reason
-}
-
-// Explain gives the decision about every address that could be in Assign(svc, view, name), sorted by address, cluster
-// and slice.
-func Explain(svc Service, view View, name Name) []Verdict {
-	all, _ := judge(svc, view, name)
-	out := make([]Verdict, len(all))
-	for i, c := range all {
-		out[i] = Verdict{c.sl.Key.Cluster, c.sl.Name, c.ep.TargetUID, c.at, c.reason}
-	}
-	slices.SortStableFunc(out, func(a, b Verdict) int {
-		return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Slice, b.Slice), strings.Compare(a.UID, b.UID))
-	})
-	return out
-}
-
 // candidate is one address and port of one slice on its way through the rules. While reason is 0 it is undecided.
 type candidate struct {
 	at     netip.AddrPort
@@ -83,7 +23,14 @@ type candidate struct {
 	drain  bool                // the service asks to send terminating endpoints as DRAINING
 	reason Reason
 
-	promised bool // nothing new may be sent to its pod
+	promised bool   // nothing new may be sent to its pod
+	by       spoken // who speaks for its address or its pod instead
+}
+
+// spoken is the endpoint that speaks for a candidate; zero when that does so itself.
+type spoken struct {
+	sl *endpoint.Slice
+	ep *endpoint.Endpoint
 }
 
 // rank orders candidates of one address: ready before serving and terminating before the rest.
@@ -134,14 +81,14 @@ func dropDuplicates(all []candidate) (order []int32) {
 			strings.Compare(a.ep.TargetName, b.ep.TargetName),
 		)
 	})
-	var taken netip.AddrPort
+	var winner *candidate
 	for _, i := range order {
 		switch c := &all[i]; {
 		case c.reason != 0:
-		case c.at == taken:
-			c.reason = ReasonDuplicate
+		case winner != nil && c.at == winner.at:
+			c.reason, c.by = ReasonDuplicate, spoken{winner.sl, winner.ep}
 		default:
-			taken = c.at
+			winner = c
 		}
 	}
 	return order

@@ -42,6 +42,7 @@ func (s *Store) put(before, after endpoint.State) {
 		slices.SortFunc(svc.states, byCluster)
 	}
 	s.index.replace(svc, &before, &after)
+	s.ignored.see(&after)
 	s.keepPromises(after.Key.Cluster)
 }
 

@@ -19,6 +19,7 @@ type metrics struct {
 	stalls       prometheus.Counter
 	views        prometheus.Gauge
 	fallback     prometheus.Gauge
+	ignored      [labels]prometheus.Gauge // by label
 	empty        prometheus.Counter
 	unknownNames prometheus.Counter
 	refused      prometheus.Counter
@@ -60,9 +61,15 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 		late:         counter("late_first_answers_total", "First answers given before all that the bus held was applied, because it took too long."),
 		disagreed:    counter("resyncs_total", "Sessions opened again because checkpoints disagreed with the view."),
 	}
+	ignored := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "slicecast_xds_ignored_policies", Help: "Services, one per cluster, whose label slicecast.io/<label> has a value that means nothing.",
+	}, []string{"label"})
+	for l := range labels {
+		m.ignored[l] = ignored.WithLabelValues(l.short())
+	}
 	all := []prometheus.Collector{
 		m.streams, m.pushes, m.resources, m.bytes, m.acks, m.nacks, m.slow, m.stalls, m.views, m.fallback, m.empty, m.unknownNames,
-		m.refused, m.late, m.disagreed,
+		m.refused, m.late, m.disagreed, ignored,
 	}
 	for _, service := range [...]string{"ads", "eds", "cds"} {
 		m.streams.WithLabelValues(service, "delta")

@@ -171,13 +171,26 @@ func (s *Server) notReady(why string) { s.why.Store(&why) }
 func (s *Server) notice(n ledger.Notice) error {
 	s.store.mu.Lock()
 	err := s.store.notice(n)
+	due, count := s.store.ignored.take()
 	s.store.mu.Unlock()
 	s.poke()
+	s.report(due, count)
 	if errors.Is(err, ledger.ErrResync) {
 		s.metrics.disagreed.Inc()
 		s.log.Warn("state disagrees with its checkpoints, reading it again", "seq", n.Seq)
 	}
 	return err
+}
+
+// report tells of the values of policy labels that mean nothing.
+func (s *Server) report(due []ignoredPolicy, count [labels]int) {
+	for l, n := range count {
+		s.metrics.ignored[l].Set(float64(n))
+	}
+	for _, p := range due {
+		s.log.Warn("the value of a policy label means nothing and is ignored", "key", p.key.String(), "label", p.label.String(),
+			"value", clip(p.value), "accepted", strings.Join(p.label.values(), ", "))
+	}
 }
 
 // record takes a notice of the clusters' records.

@@ -64,6 +64,10 @@ func (s speakers) correct(c *candidate, port portMatch) {
 		}
 		return strings.Compare(a.TargetUID, b.TargetUID)
 	})
+	if !found {
+		i = slices.IndexFunc(speaker.Endpoints, func(e endpoint.Endpoint) bool { return e.TargetUID == c.ep.TargetUID })
+	}
+	c.by = spoken{speaker, &speaker.Endpoints[i]}
 	switch {
 	case !found:
 		c.reason = ReasonMoved

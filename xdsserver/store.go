@@ -20,10 +20,11 @@ type Store struct {
 	regions  map[string]string // of the clusters whose record names one
 	promised map[Pod]struct{}
 	index    index
-	applied  uint64 // every message of the stream up to this sequence is in the memory
-	complete bool   // the snapshot of this session is done
-	once     bool   // a snapshot of this process was done
-	recorded bool   // the clusters' records of this session are all known
+	ignored  ignored // values of policy labels that mean nothing
+	applied  uint64  // every message of the stream up to this sequence is in the memory
+	complete bool    // the snapshot of this session is done
+	once     bool    // a snapshot of this process was done
+	recorded bool    // the clusters' records of this session are all known
 	behind   []behind
 	// touched is told which services may look different to clients; set once by the Hub.
 	touched func([]touch)
@@ -67,7 +68,8 @@ type clusterState struct {
 func newStore(mu *sync.Mutex, expected []string, failover string) *Store {
 	s := &Store{
 		mu: mu, failover: failover, services: map[serviceID]*service{}, clusters: map[string]*clusterState{},
-		regions: map[string]string{}, promised: map[Pod]struct{}{}, index: newIndex(), touched: func([]touch) {}, inUse: func(serviceID) []use { return nil },
+		regions: map[string]string{}, promised: map[Pod]struct{}{}, index: newIndex(),
+		ignored: ignored{values: map[endpoint.Key]*[labels]string{}}, touched: func([]touch) {}, inUse: func(serviceID) []use { return nil },
 	}
 	for _, name := range expected {
 		s.cluster(name).expected = true
