@@ -160,7 +160,7 @@ func TestAStateReadsBackAndIsCompressedWhenLarge(t *testing.T) {
 func TestCheckpointsAndRecordsReadBackFromBodyAndFromHeaders(t *testing.T) {
 	c := mustCodec(t)
 	cp := ledger.Checkpoint{Complete: version(9), AsOf: 7, Count: 2, Sum: ledger.Sum{Hi: 1 << 63, Lo: 5}, Written: at}
-	rec := ledger.Record{UID: "a b\"%\r\nü", Generation: 4, Region: "eu", Policy: "expire=1h"}
+	rec := ledger.Record{UID: "a b\"%\r\nü", Generation: 4, Region: "eu", Policy: "expire=1h", Scope: "namespaces=a,b selector=x in (y,z)"}
 	for _, root := range [...]string{eventsRoot, stateRoot} {
 		m, err := c.checkpoint(root, "ca", cp)
 		if err != nil {

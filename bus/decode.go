@@ -88,7 +88,7 @@ func decodeRecord(body []byte) (ledger.Record, error) {
 	if err := proto.Unmarshal(body, &m); err != nil {
 		return ledger.Record{}, fmt.Errorf("decode cluster record: %w", err)
 	}
-	r := ledger.Record{UID: m.GetUid(), Generation: m.GetGeneration(), Region: m.GetRegion(), Policy: m.GetPolicy()}
+	r := ledger.Record{UID: m.GetUid(), Generation: m.GetGeneration(), Region: m.GetRegion(), Policy: m.GetPolicy(), Scope: m.GetScope()}
 	return r, validRecord(r)
 }
 

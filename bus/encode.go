@@ -64,7 +64,7 @@ func encodeCheckpoint(cp ledger.Checkpoint) ([]byte, error) {
 }
 
 func encodeRecord(r ledger.Record) ([]byte, error) {
-	return marshal(&slicecastv1.Cluster{Uid: r.UID, Generation: r.Generation, Region: r.Region, Policy: r.Policy})
+	return marshal(&slicecastv1.Cluster{Uid: r.UID, Generation: r.Generation, Region: r.Region, Policy: r.Policy, Scope: r.Scope})
 }
 
 func sliceMessage(s *endpoint.Slice) *slicecastv1.Slice {

@@ -46,6 +46,7 @@ const (
 	hGeneration = "Slicecast-Generation" // of a cluster's record
 	hRegion     = "Slicecast-Region"     // of a cluster's record
 	hPolicy     = "Slicecast-Policy"     // of a cluster's record
+	hScope      = "Slicecast-Scope"      // of a cluster's record
 )
 
 // Operations.
@@ -193,6 +194,9 @@ func recordHeader(cluster string, r ledger.Record) header {
 	if r.Policy != "" {
 		h.set(hPolicy, escape(r.Policy))
 	}
+	if r.Scope != "" {
+		h.set(hScope, escape(r.Scope))
+	}
 	return h
 }
 
@@ -207,7 +211,7 @@ func headerRecord(h header) (r ledger.Record, err error) {
 	for _, f := range [...]struct {
 		name string
 		into *string
-	}{{hUID, &r.UID}, {hRegion, &r.Region}, {hPolicy, &r.Policy}} {
+	}{{hUID, &r.UID}, {hRegion, &r.Region}, {hPolicy, &r.Policy}, {hScope, &r.Scope}} {
 		if *f.into, err = url.PathUnescape(h.get(f.name)); err != nil {
 			return r, fmt.Errorf("header %s: %w", f.name, err)
 		}

@@ -143,7 +143,7 @@ func testRecords(t *testing.T, m Made) {
 	if r, seq, err := m.Events.Record(t.Context(), "ca"); r != (ledger.Record{}) || seq != 0 || err != nil {
 		t.Errorf("no record: got %+v, %d, %v", r, seq, err)
 	}
-	want := ledger.Record{UID: "uid of ca", Generation: 1, Region: "eu west/1", Policy: "expire=1h"}
+	want := ledger.Record{UID: "uid of ca", Generation: 1, Region: "eu west/1", Policy: "expire=1h", Scope: "namespaces=a,b selector=tier in (x,y)"}
 	res, err := m.Events.PutRecord(t.Context(), "ca", want, 0)
 	if err != nil || !res.Saved {
 		t.Fatalf("put record: got %+v, %v", res, err)

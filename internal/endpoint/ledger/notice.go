@@ -68,4 +68,5 @@ type Record struct {
 	Generation uint64 // of every Version that its watchers write; starts at 1
 	Region     string // region of its endpoints, "" when unset
 	Policy     string // staleness policy: "hold", "demote" or "expire=DURATION"; "" means hold
+	Scope      string // what its watchers publish of it, one line; "all" for everything, "" when nobody has said so
 }

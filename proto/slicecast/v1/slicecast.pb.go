@@ -916,7 +916,10 @@ type Cluster struct {
 	// Region of its endpoints. Empty when unset.
 	Region string `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
 	// Staleness policy: "hold", "demote" or "expire=DURATION". Empty means hold.
-	Policy        string `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
+	Policy string `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
+	// What its watchers publish of it: "all", or what narrows it, as one line. Empty when nobody has said so; the next
+	// watcher does. A watcher that is told another scope publishes no removals by it until that is confirmed.
+	Scope         string `protobuf:"bytes,5,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -975,6 +978,13 @@ func (x *Cluster) GetRegion() string {
 func (x *Cluster) GetPolicy() string {
 	if x != nil {
 		return x.Policy
+	}
+	return ""
+}
+
+func (x *Cluster) GetScope() string {
+	if x != nil {
+		return x.Scope
 	}
 	return ""
 }
@@ -1068,14 +1078,15 @@ const file_slicecast_v1_slicecast_proto_rawDesc = "" +
 	"\x05count\x18\x03 \x01(\x04R\x05count\x12\x10\n" +
 	"\x03sum\x18\x04 \x01(\fR\x03sum\x129\n" +
 	"\n" +
-	"written_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\twrittenAt\"k\n" +
+	"written_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\twrittenAt\"\x81\x01\n" +
 	"\aCluster\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
 	"\x06region\x18\x03 \x01(\tR\x06region\x12\x16\n" +
-	"\x06policy\x18\x04 \x01(\tR\x06policyB?Z=github.com/slicecast/slicecast/proto/slicecast/v1;slicecastv1b\x06proto3"
+	"\x06policy\x18\x04 \x01(\tR\x06policy\x12\x14\n" +
+	"\x05scope\x18\x05 \x01(\tR\x05scopeB?Z=github.com/slicecast/slicecast/proto/slicecast/v1;slicecastv1b\x06proto3"
 
 var (
 	file_slicecast_v1_slicecast_proto_rawDescOnce sync.Once
