@@ -108,7 +108,30 @@ func (s Slice) Canonical() Slice {
 // Content is the canonical form of what the slice says: uid, policies, ports and endpoints; neither its place
 // (Key, Name) nor its Version, Translator or times. Every part is written with its length, so the form is injective.
 func (s Slice) Content() []byte {
-	b := make([]byte, 0, 64+24*len(s.Ports)+128*len(s.Endpoints))
+	b := s.appendHead(make([]byte, 0, 64+24*len(s.Ports)+128*len(s.Endpoints)))
+	for i := range s.Endpoints {
+		b = s.Endpoints[i].appendTo(b)
+	}
+	return b
+}
+
+// Hash is the hash of Content, which it does not keep.
+func (s Slice) Hash() Hash {
+	const chunk = 2048
+	sum := sha256.New()
+	b := s.appendHead(make([]byte, 0, 2*chunk))
+	for i := range s.Endpoints {
+		if b = s.Endpoints[i].appendTo(b); len(b) >= chunk {
+			sum.Write(b)
+			b = b[:0]
+		}
+	}
+	sum.Write(b)
+	return Hash(sum.Sum(b[:0])[:16])
+}
+
+// appendHead writes the canonical form up to the number of endpoints.
+func (s *Slice) appendHead(b []byte) []byte {
 	b = append(b, ContentVersion)
 	b = appendTexts(b, s.UID, s.TerminatingPolicy, s.FailoverPolicy)
 	b = binary.AppendUvarint(b, uint64(len(s.Ports)))
@@ -116,21 +139,15 @@ func (s Slice) Content() []byte {
 		b = binary.BigEndian.AppendUint16(b, p.Number)
 		b = appendTexts(b, p.Name, p.AppProtocol)
 	}
-	b = binary.AppendUvarint(b, uint64(len(s.Endpoints)))
-	for i := range s.Endpoints {
-		e := &s.Endpoints[i]
-		addr := e.Addr.AsSlice()
-		b = append(b, byte(e.Conditions), byte(len(addr)))
-		b = append(b, addr...)
-		b = appendTexts(b, e.Zone, e.Node, e.ZoneHints, e.NodeHints, e.TargetKind, e.TargetName, e.TargetUID, e.Hostname)
-	}
-	return b
+	return binary.AppendUvarint(b, uint64(len(s.Endpoints)))
 }
 
-// Hash is the hash of Content.
-func (s Slice) Hash() Hash {
-	full := sha256.Sum256(s.Content())
-	return Hash(full[:16])
+// appendTo writes the canonical form of an endpoint.
+func (e *Endpoint) appendTo(b []byte) []byte {
+	addr := e.Addr.AsSlice()
+	b = append(b, byte(e.Conditions), byte(len(addr)))
+	b = append(b, addr...)
+	return appendTexts(b, e.Zone, e.Node, e.ZoneHints, e.NodeHints, e.TargetKind, e.TargetName, e.TargetUID, e.Hostname)
 }
 
 // Ref names one slice of a Key at a version: a peer of an event, or a tombstone of a State.
@@ -148,8 +165,6 @@ func appendTexts(b []byte, texts ...string) []byte {
 	}
 	return b
 }
-
-func compareRefs(a, b Ref) int { return strings.Compare(a.Name, b.Name) }
 
 // validRefs checks that refs are named, versioned, sorted and unique.
 func validRefs(refs []Ref) error {

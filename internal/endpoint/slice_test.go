@@ -2,9 +2,12 @@ package endpoint_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -162,6 +165,35 @@ func TestTheCanonicalFormStaysAsItIs(t *testing.T) {
 		"10fd000000000000000000000000000001017a016e03612c62016303506f64017001710168"
 	if got := hex.EncodeToString(s.Content()); got != want || endpoint.ContentVersion != 1 {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestTheHashIsThatOfTheContentWhateverItsLength(t *testing.T) {
+	for count := range 200 {
+		s := endpoint.Slice{Key: cart, Name: "cart-a", Version: v1, UID: strings.Repeat("u", 37*count)}
+		for i := range count {
+			s.Endpoints = append(s.Endpoints, ep("10.0.0.1", strings.Repeat("x", i)))
+		}
+		if full := sha256.Sum256(s.Content()); s.Hash() != endpoint.Hash(full[:16]) {
+			t.Fatalf("%d endpoints: the hash is not that of the content", count)
+		}
+	}
+}
+
+func BenchmarkHash(b *testing.B) {
+	for _, count := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			s := endpoint.Slice{Key: cart, Name: "cart-a", Version: v1}
+			for i := range count {
+				e := ep(fmt.Sprintf("10.0.%d.%d", i>>8, i&255), fmt.Sprintf("0b5c0f3e-7a52-4a7e-9f0a-%012d", i))
+				e.Zone, e.Node, e.TargetKind, e.TargetName = "zone-1", "node-1", "Pod", fmt.Sprintf("cart-6d5f-%04d", i)
+				s.Endpoints = append(s.Endpoints, e)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Hash()
+			}
+		})
 	}
 }
 

@@ -53,17 +53,32 @@ func (s State) Valid() error {
 }
 
 // SameSlices reports whether s and o hold the same live slices (name, Version, content): what decides whether a
-// State is written, and what assignments are made of. Floors and tombstones do not count.
+// State is written, and what assignments are made of. Floors and tombstones do not count. Content that both share is
+// not looked at, so the cost is that of the slices in which they differ.
 func (s State) SameSlices(o State) bool {
-	return slices.EqualFunc(s.Slices, o.Slices, func(a, b Slice) bool {
-		return a.Name == b.Name && a.Version == b.Version && a.Translator == b.Translator && a.SameContent(b)
-	})
+	if len(s.Slices) != len(o.Slices) {
+		return false
+	}
+	for i := range s.Slices {
+		a, b := &s.Slices[i], &o.Slices[i]
+		if a.Version != b.Version || a.Translator != b.Translator || a.Name != b.Name || !a.sameContent(b) {
+			return false
+		}
+	}
+	return true
 }
 
 // SameContent reports whether a and b say the same, whatever their versions.
-func (s Slice) SameContent(o Slice) bool {
+func (s Slice) SameContent(o Slice) bool { return s.sameContent(&o) }
+
+func (s *Slice) sameContent(o *Slice) bool {
 	return s.UID == o.UID && s.TerminatingPolicy == o.TerminatingPolicy && s.FailoverPolicy == o.FailoverPolicy &&
-		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
+		equal(s.Ports, o.Ports) && equal(s.Endpoints, o.Endpoints)
+}
+
+// equal is slices.Equal for lists that are never changed once they are shared: one list is equal to itself.
+func equal[E comparable](a, b []E) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
 // find gives the live slice of that name, in place.
@@ -119,7 +134,7 @@ func join(x, y entry) entry {
 	if c := cmp.Compare(x.translator(), y.translator()); c != 0 {
 		return pick(c, x, y)
 	}
-	if x.live != nil && y.live != nil && !x.live.SameContent(*y.live) {
+	if x.live != nil && y.live != nil && !x.live.sameContent(y.live) {
 		return pick(bytes.Compare(x.live.Content(), y.live.Content()), x, y)
 	}
 	if x.live == nil && y.live != nil {
@@ -143,39 +158,54 @@ func (s State) Join(o State) State {
 	if o.Floor.After(s.Floor) {
 		out.Floor = o.Floor
 	}
-	for _, name := range s.names(o) {
-		switch e := join(s.entry(name), o.entry(name)); {
+	x, y := cursor{of: &s}, cursor{of: &o}
+	for {
+		name, some := x.next()
+		if other, too := y.next(); too && (!some || other < name) {
+			name, some = other, true
+		}
+		if !some {
+			return out
+		}
+		switch e := join(x.take(name), y.take(name)); {
 		case e.live != nil:
+			if out.Slices == nil {
+				out.Slices = make([]Slice, 0, max(len(s.Slices), len(o.Slices)))
+			}
 			out.Slices = append(out.Slices, *e.live)
 		case e.gone != nil && e.gone.Version.After(out.Floor):
 			out.Gone = append(out.Gone, *e.gone)
 		}
 	}
-	return out
 }
 
-// entry gives what s says of the slice of that name.
-func (s State) entry(name string) entry {
-	e := entry{floor: s.Floor}
-	if sl, ok := s.find(name); ok {
-		e.live = sl
-	} else if i, ok := slices.BinarySearchFunc(s.Gone, Ref{Name: name}, compareRefs); ok {
-		e.gone = &s.Gone[i]
+// cursor walks through what a State says of each slice, by name.
+type cursor struct {
+	of         *State
+	live, gone int // how many of Slices and of Gone are behind it
+}
+
+// next gives the name of the next slice.
+func (c *cursor) next() (name string, some bool) {
+	if c.live < len(c.of.Slices) {
+		name, some = c.of.Slices[c.live].Name, true
+	}
+	if c.gone < len(c.of.Gone) && (!some || c.of.Gone[c.gone].Name < name) {
+		name, some = c.of.Gone[c.gone].Name, true
+	}
+	return name, some
+}
+
+// take gives what the State says of the slice of that name, which is the next one or before it.
+func (c *cursor) take(name string) entry {
+	e := entry{floor: c.of.Floor}
+	if c.gone < len(c.of.Gone) && c.of.Gone[c.gone].Name == name {
+		e.gone = &c.of.Gone[c.gone]
+		c.gone++
+	}
+	if c.live < len(c.of.Slices) && c.of.Slices[c.live].Name == name {
+		e.live, e.gone = &c.of.Slices[c.live], nil
+		c.live++
 	}
 	return e
-}
-
-// names lists every slice that either side knows, sorted.
-func (s State) names(o State) []string {
-	names := make([]string, 0, len(s.Slices)+len(s.Gone)+4)
-	for _, st := range [...]State{s, o} {
-		for i := range st.Slices {
-			names = append(names, st.Slices[i].Name)
-		}
-		for _, g := range st.Gone {
-			names = append(names, g.Name)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }

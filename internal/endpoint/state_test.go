@@ -1,6 +1,7 @@
 package endpoint_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -151,6 +152,61 @@ func TestJoinOfViewsOfOneHistoryIsAssociativeAndNeverLosesKnowledge(t *testing.T
 		now := endpoint.State{Key: key, Slices: api.At(key, api.Now()), Floor: api.Now()}
 		if diff := cmp.Diff(now, a.Join(now), same); diff != "" {
 			t.Fatalf("seed %d: what is complete as of now is not the end of it: (-now +joined)\n%s", seed, diff)
+		}
+	}
+}
+
+// only gives what a State says of one slice.
+func only(s endpoint.State, name string) endpoint.State {
+	s.Slices = slices.DeleteFunc(slices.Clone(s.Slices), func(sl endpoint.Slice) bool { return sl.Name != name })
+	s.Gone = slices.DeleteFunc(slices.Clone(s.Gone), func(g endpoint.Ref) bool { return g.Name != name })
+	return s
+}
+
+func TestJoinJoinsEachSliceByItself(t *testing.T) {
+	for seed := range uint64(1000) {
+		r := endpointtest.NewRandom(seed)
+		a, b := r.State(cart), r.State(cart)
+		names := map[string]bool{}
+		for _, st := range []endpoint.State{a, b} {
+			for _, sl := range st.Slices {
+				names[sl.Name] = true
+			}
+			for _, g := range st.Gone {
+				names[g.Name] = true
+			}
+		}
+		want := endpoint.State{Key: cart, Floor: a.Join(b).Floor}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			one := only(a, name).Join(only(b, name))
+			want.Slices, want.Gone = append(want.Slices, one.Slices...), append(want.Gone, one.Gone...)
+		}
+		if diff := cmp.Diff(want, a.Join(b), same); diff != "" {
+			t.Fatalf("seed %d: (-each slice +join)\n%s", seed, diff)
+		}
+	}
+}
+
+func TestSharedContentIsTheSameAndEqualContentTooWhereverItLies(t *testing.T) {
+	for seed := range uint64(300) {
+		r := endpointtest.NewRandom(seed)
+		a, b := r.State(cart), r.State(cart)
+		for _, x := range append(slices.Clone(a.Slices), b.Slices...) {
+			for _, y := range b.Slices {
+				want := string(x.Content()) == string(y.Content())
+				far := y
+				far.Ports, far.Endpoints = slices.Clone(y.Ports), slices.Clone(y.Endpoints)
+				if x.SameContent(y) != want || x.SameContent(far) != want {
+					t.Fatalf("seed %d: %s and %s: got %v and %v, want %v", seed, x.Name, y.Name, x.SameContent(y), x.SameContent(far), want)
+				}
+				// A part of a list begins where the list does.
+				if far = y; len(y.Endpoints) > 0 {
+					far.Endpoints = y.Endpoints[:len(y.Endpoints)-1]
+					if y.SameContent(far) {
+						t.Fatalf("seed %d: a slice is the same as a part of it", seed)
+					}
+				}
+			}
 		}
 	}
 }
