@@ -8,6 +8,9 @@
 //
 //   - A State is a pure function of the newest event of each slice (Fold): neither order, repetition nor batching
 //     of events matters, so any number of projectors may run, all of them hot, and they write equal States.
+//     What is kept from one fold to the next is no part of a State: the order of the slices, the content of each one
+//     that has not changed, and what it adds to a sum. Every fold lists all current slices anew; nothing is added to or
+//     taken from the one before it. So one changed slice costs its own content and a line per other slice.
 //   - A service shrinks by positive evidence only: an event, a tombstone, or a view that a checkpoint has proved
 //     complete. Neither a lost bus nor a snapshot that has ended is evidence. What was learned survives sessions.
 //   - Nothing is written for a cluster before its view has agreed with a checkpoint for the first time.

@@ -183,24 +183,126 @@ func TestACheckpointAndAReplayFromBeforeItGiveTheLiveState(t *testing.T) {
 	}
 }
 
-func TestTheSumOfAStateIsThatOfTheLedgerWhateverMemoryHas(t *testing.T) {
+// current is the newest event of each slice of key.
+func current(key endpoint.Key, events []endpoint.Event) map[string]endpoint.Event {
+	newest := map[string]endpoint.Event{}
+	for _, e := range events {
+		if e.Slice.Key == key && e.Slice.Version.After(newest[e.Slice.Name].Slice.Version) {
+			newest[e.Slice.Name] = e
+		}
+	}
+	return newest
+}
+
+// closedAnew is the rule of closed Keys, worked out from the current slices alone.
+func closedAnew(now map[string]endpoint.Event, floor endpoint.Version) bool {
+	for _, e := range now {
+		if e.Gone && !e.Slice.Version.After(floor) {
+			continue // Nothing is left of it.
+		}
+		for _, p := range e.Peers {
+			if p.Version.After(floor) && p.Version.After(now[p.Name].Slice.Version) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func TestWhatAServiceKeepsIsAtEveryStepTheFoldOfItsCurrentSlicesAnew(t *testing.T) {
+	open := 0
+	for seed := range uint64(500) {
+		key, events, r := written(seed)
+		for i := range events {
+			if e := &events[i]; r.UintN(2) == 0 { // A peer that is there, was there, or is to come.
+				if o := events[r.IntN(len(events))].Slice; o.Key == e.Slice.Key && o.Name != e.Slice.Name {
+					e.Peers = []endpoint.Ref{{Name: o.Name, Version: o.Version}}
+				}
+			}
+		}
+		s, floor := newService(key), endpoint.Version{}
+		for i := range events {
+			for _, e := range []endpoint.Event{events[i], events[r.IntN(i+1)]} { // Each, and one again.
+				if e.Slice.Key == key {
+					s.learn(&e, floor)
+				}
+			}
+			now := current(key, events[:i+1])
+			switch r.UintN(12) {
+			case 0: // A new session, which has read all there is.
+				s.forget()
+				for _, e := range now {
+					s.learn(&e, floor)
+				}
+			case 1: // A checkpoint, of a view that is up to date.
+				for _, e := range now {
+					s.learn(&e, floor)
+				}
+				s.match(floor, events[i].Slice.Version)
+				floor = events[i].Slice.Version
+			}
+			if diff := cmp.Diff(Fold(key, floor, events[:i+1]...), s.fold(floor), same); diff != "" {
+				t.Fatalf("seed %d, event %d: (-anew +kept)\n%s", seed, i, diff)
+			}
+			want := closedAnew(now, floor)
+			if got := s.closed(floor); got != want {
+				t.Fatalf("seed %d, event %d: closed: got %v, want %v", seed, i, got, want)
+			}
+			if !want {
+				open++
+			}
+		}
+	}
+	if open < 100 {
+		t.Errorf("only %d steps with an open Key: the test does not test them", open)
+	}
+}
+
+func TestWhatIsHeardOfAStateIsWhatItSaysWhateverMemoryHas(t *testing.T) {
 	for seed := range uint64(500) {
 		key, events, r := written(seed)
 		s := newService(key)
-		for range 10 {
+		for seq := range uint64(10) {
 			for i := range events {
 				if events[i].Slice.Key == key && r.UintN(8) == 0 {
 					s.learn(&events[i], endpoint.Version{})
 				}
 			}
 			st := Fold(key, endpoint.Version{}, events[:r.IntN(len(events)+1)]...)
-			if len(st.Slices) > 0 && r.UintN(3) == 0 {
-				st.Slices[0].UID = "other content at one version"
+			for i := range st.Slices {
+				st.Slices[i] = copied(st.Slices[i])
+				if r.UintN(5) == 0 {
+					st.Slices[i].UID = "other content at one version"
+				}
 			}
-			count, sum := s.sumOf(&st)
-			if wantCount, want := ledger.OfState(st); sum != want || count != wantCount {
+			said := st
+			said.Slices = slices.Clone(st.Slices)
+			count, sum := s.hear(&st, seq+1)
+			if wantCount, want := ledger.OfState(said); sum != want || count != wantCount {
 				t.Fatalf("seed %d: got %d, %s, want %d, %s", seed, count, sum, wantCount, want)
 			}
+			for name, got := range map[string]endpoint.State{"stored": s.stored, "input": st} {
+				if diff := cmp.Diff(said, got, same); diff != "" {
+					t.Fatalf("seed %d: %s: (-said +got)\n%s", seed, name, diff)
+				}
+			}
+		}
+	}
+}
+
+func TestContentThatMemoryHasIsHeldOnce(t *testing.T) {
+	l := newLarge("cart", 3, 4)
+	s := newService(l.key)
+	var st endpoint.State
+	for _, e := range l.events() {
+		s.learn(&e, endpoint.Version{})
+		st.Slices = append(st.Slices, copied(e.Slice))
+	}
+	st.Key = l.key
+	s.hear(&st, 1)
+	for i, sl := range s.fold(endpoint.Version{}).Slices {
+		if &s.stored.Slices[i].Endpoints[0] != &sl.Endpoints[0] || &sl.Endpoints[0] != &l.slices[i].Endpoints[0] {
+			t.Errorf("%s is held more than once", sl.Name)
 		}
 	}
 }

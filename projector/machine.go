@@ -150,10 +150,10 @@ func (m *machine) state(n ledger.Notice) (resync bool) {
 			break
 		}
 		s := m.service(n.Key)
-		count, sum := s.sumOf(n.State)
+		news := n.Seq > s.seq
+		count, sum := s.hear(n.State, n.Seq)
 		m.states.ledger.Put(n.Key.String(), n.Seq, count, sum)
-		if n.Seq > s.seq {
-			s.seq, s.stored = n.Seq, *n.State
+		if news {
 			m.enqueue(s)
 		}
 	}

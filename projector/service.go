@@ -3,7 +3,7 @@
 package projector
 
 import (
-	"maps"
+	"cmp"
 	"slices"
 	"time"
 
@@ -24,9 +24,15 @@ const (
 )
 
 // service is what a machine knows of one Key.
+//
+// Its fold is made of all slots each time, so that it is a function of what they hold and of nothing else. What keeps that
+// cheap is that nothing inside a slice is looked at again while the slice is the same: content is shared, never copied,
+// between memory, folds and the STATE view (stored), shared content is equal without being compared, and what a slice
+// adds to a sum is kept beside it.
 type service struct {
 	key    endpoint.Key
 	slots  map[string]*slot // by slice name; never an empty slot
+	order  []*slot          // slots by name; nil when it has to be made anew
 	seq    uint64           // of the message of the STATE view; 0 when it holds none
 	stored endpoint.State   // that message; an empty State when there is none
 	status status
@@ -36,9 +42,10 @@ type service struct {
 
 // slot is what is known of one slice: in the memory, which survives sessions, and in the view of this session.
 type slot struct {
+	name  string
 	live  *endpoint.Slice // memory: live, or
 	gone  *endpoint.Ref   // gone, or neither
-	peers []endpoint.Ref  // of the event that memory has; those above the floor only
+	peers []endpoint.Ref  // of the event that memory has; those above the floor and not seen yet only
 	view  *endpoint.Event // last message of this session; nil when there was none, or a tombstone up to the floor
 
 	summed *endpoint.Slice // live, when sum is what it adds to the sum of a view
@@ -54,8 +61,8 @@ func newService(key endpoint.Key) *service {
 func (s *service) learn(e *endpoint.Event, floor endpoint.Version) bool {
 	sl, known := s.slots[e.Slice.Name]
 	if !known {
-		sl = &slot{}
-		s.slots[e.Slice.Name] = sl
+		sl = &slot{name: e.Slice.Name}
+		s.slots[sl.name], s.order = sl, nil
 	}
 	sl.view = e
 	return sl.join(s.key, floor, told(e), e.Peers)
@@ -69,7 +76,7 @@ func (s *service) match(floor, c endpoint.Version) (changed, calm bool) {
 		after = c
 	}
 	calm = true
-	for name, sl := range s.slots {
+	for _, sl := range s.inOrder() {
 		view, peers := endpoint.State{Key: s.key}, []endpoint.Ref(nil)
 		if sl.view != nil {
 			view, peers = told(sl.view), sl.view.Peers
@@ -81,7 +88,7 @@ func (s *service) match(floor, c endpoint.Version) (changed, calm bool) {
 			sl.view = nil
 		}
 		if sl.live == nil && sl.gone == nil && sl.view == nil {
-			delete(s.slots, name)
+			s.remove(sl)
 			continue
 		}
 		same := sl.live != nil && sl.view != nil && !sl.view.Gone && sl.view.Slice.Version == sl.live.Version
@@ -134,22 +141,28 @@ func (sl *slot) version() endpoint.Version {
 	}
 }
 
-// sumOf is ledger.OfState(st), without hashing what memory has hashed already: a service of many slices changes one at
-// a time.
-func (s *service) sumOf(st *endpoint.State) (count uint64, sum ledger.Sum) {
-	for i := range st.Slices {
-		said := &st.Slices[i]
+// hear takes the message of the STATE view at seq, and gives what it adds to a sum: that is ledger.OfState(st), without
+// hashing what memory has hashed already. Content that memory has too is shared with it.
+func (s *service) hear(st *endpoint.State, seq uint64) (count uint64, sum ledger.Sum) {
+	heard := *st
+	heard.Slices = slices.Clone(st.Slices)
+	for i := range heard.Slices {
+		said := &heard.Slices[i]
 		sl, known := s.slots[said.Name]
 		if !known || sl.live == nil || sl.live.Version != said.Version || !sl.live.SameContent(*said) {
 			sum = sum.Add(ledger.Digest(s.key, said.Name, said.Version, said.Hash()))
 			continue
 		}
+		said.Ports, said.Endpoints = sl.live.Ports, sl.live.Endpoints
 		if sl.summed != sl.live {
 			sl.summed, sl.sum = sl.live, ledger.Digest(s.key, said.Name, said.Version, said.Hash())
 		}
 		sum = sum.Add(sl.sum)
 	}
-	return uint64(len(st.Slices)), sum
+	if seq > s.seq {
+		s.seq, s.stored = seq, heard
+	}
+	return uint64(len(heard.Slices)), sum
 }
 
 // above gives the refs after the floor.
@@ -168,15 +181,18 @@ func above(floor endpoint.Version, refs []endpoint.Ref) []endpoint.Ref {
 
 // closed reports whether memory is as new as every peer that its events name, so that an endpoint which moves between
 // two slices is in the fold at every moment.
+//
+// A peer that has been seen stays seen: memory goes back to an older version of a slice never, and to none only when
+// the floor has reached what it had.
 func (s *service) closed(floor endpoint.Version) bool {
-	for _, sl := range s.slots {
-		for _, p := range sl.peers {
-			if !p.Version.After(floor) {
-				continue
+	for _, sl := range s.inOrder() {
+		for len(sl.peers) > 0 {
+			if p := sl.peers[0]; p.Version.After(floor) {
+				if peer, known := s.slots[p.Name]; !known || p.Version.After(peer.version()) {
+					return false
+				}
 			}
-			if peer, known := s.slots[p.Name]; !known || p.Version.After(peer.version()) {
-				return false
-			}
+			sl.peers = sl.peers[1:]
 		}
 	}
 	return true
@@ -185,9 +201,13 @@ func (s *service) closed(floor endpoint.Version) bool {
 // fold gives the State of memory.
 func (s *service) fold(floor endpoint.Version) endpoint.State {
 	st := endpoint.State{Key: s.key, Floor: floor}
-	for _, name := range slices.Sorted(maps.Keys(s.slots)) {
-		switch sl := s.slots[name]; {
+	order := s.inOrder()
+	for _, sl := range order {
+		switch {
 		case sl.live != nil:
+			if st.Slices == nil {
+				st.Slices = make([]endpoint.Slice, 0, len(order))
+			}
 			st.Slices = append(st.Slices, *sl.live)
 		case sl.gone != nil && sl.gone.Version.After(floor):
 			st.Gone = append(st.Gone, *sl.gone)
@@ -196,12 +216,29 @@ func (s *service) fold(floor endpoint.Version) endpoint.State {
 	return st
 }
 
+// inOrder lists the slots by name.
+func (s *service) inOrder() []*slot {
+	if s.order == nil {
+		s.order = make([]*slot, 0, len(s.slots))
+		for _, sl := range s.slots {
+			s.order = append(s.order, sl)
+		}
+		slices.SortFunc(s.order, func(a, b *slot) int { return cmp.Compare(a.name, b.name) })
+	}
+	return s.order
+}
+
+func (s *service) remove(sl *slot) {
+	delete(s.slots, sl.name)
+	s.order = nil
+}
+
 // forget empties the view, as the opening of a session does.
 func (s *service) forget() {
-	for name, sl := range s.slots {
+	for _, sl := range s.inOrder() {
 		sl.view = nil
 		if sl.live == nil && sl.gone == nil {
-			delete(s.slots, name)
+			s.remove(sl)
 		}
 	}
 }
