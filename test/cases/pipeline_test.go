@@ -3,7 +3,6 @@ package cases
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/slicecast/slicecast/internal/endpoint"
 	"github.com/slicecast/slicecast/internal/endpoint/endpointtest"
