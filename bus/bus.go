@@ -24,6 +24,7 @@ const (
 // Bus is one connection to the bus with all that is read and written over it. It is safe for use by many goroutines.
 type Bus struct {
 	cfg     Config
+	id      string
 	log     *slog.Logger
 	metrics *metrics
 	codec   *codec
@@ -32,10 +33,11 @@ type Bus struct {
 	js      jetstream.JetStream
 	history jetstream.JetStream // its publishes are never waited for
 
-	// mu guards said and streams.
-	mu      sync.Mutex
-	said    map[string]bool             // subjects and errors that were logged already
-	streams map[string]jetstream.Stream // handles by name, once seen
+	// mu guards what follows.
+	mu        sync.Mutex
+	said      map[string]bool             // subjects and errors that were logged already
+	streams   map[string]jetstream.Stream // handles by name, once seen
+	announced map[string]*announcement    // by role
 
 	closing chan struct{}  // closed by Close, ends the goroutines of claims
 	claims  sync.WaitGroup // those goroutines
@@ -50,8 +52,8 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		return nil, err
 	}
 	b := &Bus{
-		cfg: cfg, log: cfg.Log, link: newLink(),
-		said: map[string]bool{}, streams: map[string]jetstream.Stream{}, closing: make(chan struct{}),
+		cfg: cfg, id: bootID(cfg.Name), log: cfg.Log, link: newLink(), closing: make(chan struct{}),
+		said: map[string]bool{}, streams: map[string]jetstream.Stream{}, announced: map[string]*announcement{},
 	}
 	if b.codec, err = newCodec(); err != nil {
 		return nil, err

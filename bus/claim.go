@@ -51,13 +51,10 @@ type claim struct {
 }
 
 func (b *Bus) bucket(ctx context.Context) (jetstream.KeyValue, error) {
-	kv, err := b.js.KeyValue(ctx, replicasBucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: replicasBucket, Description: "Processes that are alive", History: 1, MaxBytes: 16 << 20,
-			LimitMarkerTTL: time.Minute, Storage: jetstream.FileStorage, Replicas: b.replicas(),
-		})
+	if _, _, err := b.ensure(ctx, b.replicasSpec()); err != nil {
+		return nil, err
 	}
+	kv, err := b.js.KeyValue(ctx, replicasBucket)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", replicasBucket, named(err, context.Cause(ctx)))
 	}

@@ -13,6 +13,8 @@
 //     order. A session never resumes. Whatever is doubtful (a lost connection, a missing heartbeat, a recreated stream, a
 //     sequence that went back, a gap) ends it, and a new one says Opened.
 //   - A snapshot that has ended is not a state that is complete; checkpoints say that, and their meaning is the reader's.
+//   - Members of a role (Announce, Members) go only by their word or by the end of their time to live. A set is whole: half a
+//     snapshot, a lost connection or a lost store makes nobody seem gone who lives. A handler that is slow hears the newest.
 //   - Delivery to one handler is by one goroutine. A slow handler slows its own session only: the server keeps the last
 //     message of each subject, so what a stuck reader misses is coalesced, never queued without bound.
 //   - A foreign or broken message is counted, logged once for each subject, and delivered to nobody.

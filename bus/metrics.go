@@ -61,7 +61,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		dropped:    dropped.WithLabelValues(),
 		claimsLost: lost.WithLabelValues(),
 	}
-	for _, stream := range [...]string{eventsStream, stateStream} {
+	for _, stream := range [...]string{eventsStream, stateStream, replicasStream} {
 		m.snapshot.WithLabelValues(stream)
 		for _, reason := range [...]string{whyStart, whyLost, whyRecreated, whyBack, whyGap, whyEmptied, whyStuck, whyHeartbeat, whyDeleted, whyResync, whyFailed} {
 			m.sessions.WithLabelValues(stream, reason)

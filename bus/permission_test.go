@@ -33,6 +33,18 @@ func (l *logSink) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
+func (l *logSink) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// logger gives a logger and what it wrote.
+func logger() (*slog.Logger, *logSink) {
+	l := &logSink{}
+	return slog.New(slog.NewTextHandler(l, nil)), l
+}
+
 func (l *logSink) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

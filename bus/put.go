@@ -22,6 +22,21 @@ func (b *Bus) put(ctx context.Context, spec jetstream.StreamConfig, m message, e
 	if ttl > 0 {
 		options = append(options, jetstream.WithMsgTTL(ttl))
 	}
+	seq, err := b.publish(ctx, spec, m, options...)
+	switch {
+	case err == nil:
+		return ledger.Result{Saved: true, Seq: seq}, nil
+	case isConflict(err):
+		b.metrics.conflicts.WithLabelValues(kindLabel(m.subject)).Inc()
+		return ledger.Result{}, nil
+	default:
+		return ledger.Result{}, err
+	}
+}
+
+// publish writes m and gives its sequence. A lost compare-and-set comes as the server said it; any other error is named
+// and counted.
+func (b *Bus) publish(ctx context.Context, spec jetstream.StreamConfig, m message, options ...jetstream.PublishOpt) (uint64, error) {
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	call, done := b.link.guard(limited, m.subject)
@@ -29,15 +44,14 @@ func (b *Bus) put(ctx context.Context, spec jetstream.StreamConfig, m message, e
 	cause := context.Cause(call)
 	done()
 	if err == nil {
-		return ledger.Result{Saved: true, Seq: ack.Sequence}, nil
+		return ack.Sequence, nil
 	}
 	if isConflict(err) {
-		b.metrics.conflicts.WithLabelValues(kindLabel(m.subject)).Inc()
-		return ledger.Result{}, nil
+		return 0, err
 	}
 	err = b.explain(ctx, spec, named(err, cause))
 	b.metrics.failed.WithLabelValues(kindOf(err)).Inc()
-	return ledger.Result{}, fmt.Errorf("publish %s: %w", m.subject, err)
+	return 0, fmt.Errorf("publish %s: %w", m.subject, err)
 }
 
 // explain makes a missing stream after a call has found none, and gives the error that says more: that call's, or why there

@@ -30,6 +30,7 @@ type reader struct {
 	cluster     string // "" for all
 	headersOnly bool
 	handle      func(ledger.Notice) error
+	entry       func(message) error // takes the place of handle for messages, where they are not notices
 }
 
 // Why a session ends by itself; the cause of its context.
@@ -199,20 +200,30 @@ func (s *session) take(msg jetstream.Msg) error {
 	}
 	s.delivery = md.Sequence.Consumer
 	s.seen.Store(md.Sequence.Stream)
-	n, err := s.b.codec.notice(message{msg.Subject(), header(msg.Headers()), msg.Data()}, s.r.headersOnly)
-	switch {
-	case err != nil:
-		s.b.bad(msg.Subject(), err)
-	case n.Kind != 0:
-		n.Seq, n.Stored = md.Sequence.Stream, md.Timestamp
-		if err := s.hand(n); err != nil {
-			return err
-		}
+	if err := s.tell(message{msg.Subject(), header(msg.Headers()), msg.Data()}, md); err != nil {
+		return err
 	}
 	if md.NumPending == 0 && !s.complete {
 		return s.end()
 	}
 	return nil
+}
+
+// tell hands on what a message says. One that cannot be read is nobody's.
+func (s *session) tell(m message, md *jetstream.MsgMetadata) error {
+	if s.r.entry != nil {
+		return s.r.entry(m)
+	}
+	n, err := s.b.codec.notice(m, s.r.headersOnly)
+	switch {
+	case err != nil:
+		s.b.bad(m.subject, err)
+		return nil
+	case n.Kind == 0:
+		return nil
+	}
+	n.Seq, n.Stored = md.Sequence.Stream, md.Timestamp
+	return s.hand(n)
 }
 
 // end says that the snapshot is done.

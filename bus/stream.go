@@ -15,17 +15,20 @@ const (
 	stateStream    = "SLICECAST_STATE"
 	historyStream  = "SLICECAST_HISTORY"
 	replicasBucket = "SLICECAST_REPLICAS"
+	replicasStream = "KV_" + replicasBucket
+	replicasRoot   = "$KV." + replicasBucket + "."
 )
 
 const (
 	tombstoneTTL = 24 * time.Hour
 	historyAge   = 24 * time.Hour
-	maxConsumers = 2000    // explicit: a server's default may be lower
-	maxMessage   = 1 << 20 // bytes of one message
+	maxConsumers = 2000        // explicit: a server's default may be lower
+	maxMessage   = 1 << 20     // bytes of one message
+	markerTTL    = time.Minute // of the message that says that an entry of the bucket has lapsed or was deleted
 )
 
 func (b *Bus) specs() []jetstream.StreamConfig {
-	return []jetstream.StreamConfig{b.eventsSpec(), b.stateSpec(), b.historySpec()}
+	return []jetstream.StreamConfig{b.eventsSpec(), b.stateSpec(), b.historySpec(), b.replicasSpec()}
 }
 
 func (b *Bus) eventsSpec() jetstream.StreamConfig {
@@ -54,6 +57,17 @@ func (b *Bus) historySpec() jetstream.StreamConfig {
 		MaxAge: historyAge, Discard: jetstream.DiscardOld, MaxBytes: b.cfg.HistoryBytes, MaxMsgSize: maxMessage,
 		Storage: jetstream.FileStorage, Compression: jetstream.S2Compression, Replicas: b.replicas(),
 		AllowDirect: true, DenyDelete: true, MaxConsumers: maxConsumers, Duplicates: time.Minute,
+	}
+}
+
+// replicasSpec is a key-value bucket as the NATS tools know it. An entry that lapses leaves a marker, so that readers hear
+// of it; no direct get, as above.
+func (b *Bus) replicasSpec() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: replicasStream, Description: "Processes that are alive", Subjects: []string{replicasRoot + ">"},
+		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, MaxBytes: 64 << 20, MaxMsgSize: maxMessage,
+		Storage: jetstream.FileStorage, Replicas: b.replicas(), MaxConsumers: maxConsumers, Duplicates: time.Minute,
+		AllowRollup: true, DenyDelete: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: markerTTL,
 	}
 }
 
@@ -135,7 +149,8 @@ func fits(is, want jetstream.StreamConfig) error {
 		{is.Discard == want.Discard, fmt.Sprintf("discard is %s, not %s", is.Discard, want.Discard)},
 		{is.MaxAge == 0 || want.MaxAge > 0, "max_age would lose services"},
 		{is.AllowMsgTTL || !want.AllowMsgTTL, "allow_msg_ttl is off"},
-		{!is.AllowDirect || want.AllowDirect, "allow_direct is on: reads could be stale"},
+		{!is.AllowDirect || want.AllowDirect || want.Name == replicasStream, "allow_direct is on: reads could be stale"},
+		{is.SubjectDeleteMarkerTTL > 0 || want.SubjectDeleteMarkerTTL == 0, "subject_delete_marker_ttl is off"},
 		{!is.Sealed && is.Mirror == nil, "it is sealed or a mirror"},
 	} {
 		if !c.ok {
