@@ -4,7 +4,6 @@ package bus
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -15,6 +14,11 @@ import (
 	slicecastv1 "github.com/slicecast/slicecast/proto/slicecast/v1"
 )
 
+// Events and States are on the hot path, a service may have thousands of endpoints, and most of them have not changed:
+// their bytes are appended straight from the values, into one buffer of the right size. They are those that the
+// generated types give; a test compares them. Each message has a pair of functions, its size and its writer, with the
+// field numbers of slicecast.proto.
+
 // marshal gives equal bytes for equal messages of one release.
 func marshal(m proto.Message) ([]byte, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
@@ -24,37 +28,80 @@ func marshal(m proto.Message) ([]byte, error) {
 	return b, nil
 }
 
+// encodeEvent is the body of an event. The error names a text that is not UTF-8.
 func encodeEvent(ev endpoint.Event) ([]byte, error) {
-	m := &slicecastv1.Event{
-		Cluster:   ev.Slice.Key.Cluster,
-		Namespace: ev.Slice.Key.Namespace,
-		Service:   ev.Slice.Key.Service,
-		Slice:     sliceMessage(&ev.Slice),
-		Gone:      ev.Gone,
-		Previous:  versionMessage(ev.Previous),
-		Peers:     refMessages(ev.Peers),
-	}
-	for _, t := range ev.Transitions {
-		m.Transitions = append(m.Transitions, &slicecastv1.Transition{
-			Address: t.Addr.AsSlice(), Before: conditionsMessage(t.Before), After: conditionsMessage(t.After),
-		})
-	}
-	return marshal(m)
+	w := writer{b: make([]byte, 0, sizeOfEvent(&ev))}
+	w.event(&ev)
+	return w.done("Event")
 }
 
+// encodeState is the body of a State. The error names a text that is not UTF-8.
 func encodeState(st endpoint.State) ([]byte, error) {
-	m := &slicecastv1.State{
-		Cluster:   st.Key.Cluster,
-		Namespace: st.Key.Namespace,
-		Service:   st.Key.Service,
-		Slices:    make([]*slicecastv1.Slice, 0, len(st.Slices)),
-		Gone:      refMessages(st.Gone),
-		Floor:     versionMessage(st.Floor),
+	w := writer{b: make([]byte, 0, sizeOfState(&st))}
+	w.state(&st)
+	return w.done("State")
+}
+
+func sizeOfEvent(e *endpoint.Event) int {
+	k := &e.Slice.Key
+	n := sizeOfText(k.Cluster) + sizeOfText(k.Namespace) + sizeOfText(k.Service) + sizeOfPart(sizeOfSlice(&e.Slice)) + sizeOfFlag(e.Gone)
+	if !e.Previous.IsZero() {
+		n += sizeOfPart(sizeOfVersion(e.Previous))
 	}
-	for i := range st.Slices {
-		m.Slices = append(m.Slices, sliceMessage(&st.Slices[i]))
+	for i := range e.Peers {
+		n += sizeOfPart(sizeOfRef(&e.Peers[i]))
 	}
-	return marshal(m)
+	for i := range e.Transitions {
+		n += sizeOfPart(sizeOfTransition(&e.Transitions[i]))
+	}
+	return n
+}
+
+func (w *writer) event(e *endpoint.Event) {
+	w.text(1, e.Slice.Key.Cluster)
+	w.text(2, e.Slice.Key.Namespace)
+	w.text(3, e.Slice.Key.Service)
+	w.part(4, sizeOfSlice(&e.Slice))
+	w.slice(&e.Slice)
+	w.flag(5, e.Gone)
+	w.version(6, e.Previous)
+	for i := range e.Peers {
+		w.part(7, sizeOfRef(&e.Peers[i]))
+		w.ref(&e.Peers[i])
+	}
+	for i := range e.Transitions {
+		w.part(8, sizeOfTransition(&e.Transitions[i]))
+		w.transition(&e.Transitions[i])
+	}
+}
+
+func sizeOfState(s *endpoint.State) int {
+	n := sizeOfText(s.Key.Cluster) + sizeOfText(s.Key.Namespace) + sizeOfText(s.Key.Service)
+	for i := range s.Slices {
+		n += sizeOfPart(sizeOfSlice(&s.Slices[i]))
+	}
+	for i := range s.Gone {
+		n += sizeOfPart(sizeOfRef(&s.Gone[i]))
+	}
+	if !s.Floor.IsZero() {
+		n += sizeOfPart(sizeOfVersion(s.Floor))
+	}
+	return n
+}
+
+func (w *writer) state(s *endpoint.State) {
+	w.text(1, s.Key.Cluster)
+	w.text(2, s.Key.Namespace)
+	w.text(3, s.Key.Service)
+	for i := range s.Slices {
+		w.part(4, sizeOfSlice(&s.Slices[i]))
+		w.slice(&s.Slices[i])
+	}
+	for i := range s.Gone {
+		w.part(5, sizeOfRef(&s.Gone[i]))
+		w.ref(&s.Gone[i])
+	}
+	w.version(6, s.Floor)
 }
 
 func encodeCheckpoint(cp ledger.Checkpoint) ([]byte, error) {
@@ -67,56 +114,6 @@ func encodeRecord(r ledger.Record) ([]byte, error) {
 	return marshal(&slicecastv1.Cluster{Uid: r.UID, Generation: r.Generation, Region: r.Region, Policy: r.Policy, Scope: r.Scope})
 }
 
-func sliceMessage(s *endpoint.Slice) *slicecastv1.Slice {
-	m := &slicecastv1.Slice{
-		Name:              s.Name,
-		Uid:               s.UID,
-		Version:           versionMessage(s.Version),
-		TerminatingPolicy: s.TerminatingPolicy,
-		FailoverPolicy:    s.FailoverPolicy,
-		Translator:        s.Translator,
-		ObservedAt:        timeMessage(s.Observed),
-		TriggeredAt:       timeMessage(s.Triggered),
-	}
-	for _, p := range s.Ports {
-		m.Ports = append(m.Ports, &slicecastv1.Port{Name: p.Name, Number: uint32(p.Number), AppProtocol: p.AppProtocol})
-	}
-	if len(s.Endpoints) > 0 {
-		m.Endpoints = make([]*slicecastv1.Endpoint, len(s.Endpoints))
-	}
-	for i := range s.Endpoints {
-		m.Endpoints[i] = endpointMessage(&s.Endpoints[i])
-	}
-	return m
-}
-
-func endpointMessage(e *endpoint.Endpoint) *slicecastv1.Endpoint {
-	return &slicecastv1.Endpoint{
-		Address:     e.Addr.AsSlice(),
-		Ready:       e.Conditions&endpoint.Ready != 0,
-		Serving:     e.Conditions&endpoint.Serving != 0,
-		Terminating: e.Conditions&endpoint.Terminating != 0,
-		Zone:        e.Zone,
-		Node:        e.Node,
-		ZoneHints:   splitList(e.ZoneHints),
-		NodeHints:   splitList(e.NodeHints),
-		TargetKind:  e.TargetKind,
-		TargetName:  e.TargetName,
-		TargetUid:   e.TargetUID,
-		Hostname:    e.Hostname,
-	}
-}
-
-func refMessages(refs []endpoint.Ref) []*slicecastv1.Ref {
-	var out []*slicecastv1.Ref
-	for _, r := range refs {
-		out = append(out, &slicecastv1.Ref{
-			Name: r.Name, Version: versionMessage(r.Version), Translator: r.Translator, ObservedAt: timeMessage(r.Observed),
-		})
-	}
-	return out
-}
-
 func versionMessage(v endpoint.Version) *slicecastv1.Version {
 	if v.IsZero() {
 		return nil
@@ -124,25 +121,9 @@ func versionMessage(v endpoint.Version) *slicecastv1.Version {
 	return &slicecastv1.Version{Generation: v.Generation, Resource: v.Resource}
 }
 
-func conditionsMessage(c endpoint.Conditions) *slicecastv1.Conditions {
-	if c&endpoint.Absent != 0 {
-		return nil
-	}
-	return &slicecastv1.Conditions{
-		Ready: c&endpoint.Ready != 0, Serving: c&endpoint.Serving != 0, Terminating: c&endpoint.Terminating != 0,
-	}
-}
-
 func timeMessage(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
 	}
 	return timestamppb.New(t)
-}
-
-func splitList(list string) []string {
-	if list == "" {
-		return nil
-	}
-	return strings.Split(list, ",")
 }
