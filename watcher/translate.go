@@ -18,8 +18,8 @@ import (
 	"github.com/slicecast/slicecast/internal/endpoint"
 )
 
-// TranslatorVersion counts the releases whose Translate makes other content of the same object. At equal versions of
-// a slice the content of the higher one wins.
+// TranslatorVersion counts the releases whose Translate makes other content of the same object, publishes other
+// objects, or hashes another canonical form (endpoint.ContentVersion). At equal versions of a slice the higher one wins.
 const TranslatorVersion uint32 = 1
 
 // Labels and annotations that Translate reads.
@@ -202,20 +202,20 @@ func resolve(c discoveryv1.EndpointConditions) endpoint.Conditions {
 	return out
 }
 
-// parseAddr reads an address of the slice's family. Leading zeros, which old API servers let through, are decimal
-// as kube-proxy has it.
+// parseAddr reads an address of the slice's family. Leading zeros and IPv4 addresses written as IPv6 ones, which old API
+// servers let through, mean what they mean to kube-proxy: zeros are decimal, and ::ffff:10.0.0.1 is 10.0.0.1.
 func parseAddr(family discoveryv1.AddressType, s string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
 		if addr, _ = netip.AddrFromSlice(netutils.ParseIPSloppy(s)); !addr.IsValid() {
 			return addr, false
 		}
-		addr = addr.Unmap()
 	}
-	if addr.Zone() != "" || addr.Is4In6() || addr.Is4() != (family == discoveryv1.AddressTypeIPv4) {
+	plain := addr.Unmap() // It keeps the zone of an IPv6 address and drops that of a mapped one.
+	if addr.Zone() != "" || plain.Is4() != (family == discoveryv1.AddressTypeIPv4) {
 		return addr, false
 	}
-	return addr, true
+	return plain, true
 }
 
 // hints gives the names sorted, unique and joined.

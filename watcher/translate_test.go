@@ -128,7 +128,8 @@ func TestTranslateKeepsTheRowsOfTheCaseTable(t *testing.T) {
 			es.Ports = append(es.Ports, port("http", 9), port("big", 70000), port("neg", -1), port("Bad_Name", 1))
 		})},
 		{"bad addresses alone are left out", "http:8080 10.0.0.1[rs-]a", "bad_address=5", esl("a", 1, ep("10.0.0.1", "ttf", "a"), ep("", "ttf", "b"),
-			ep("fd00::1", "ttf", "c"), ep("10.0.0.300", "ttf", "d"), ep("::ffff:10.0.0.9", "ttf", "e"), discoveryv1.Endpoint{})},
+			ep("fd00::1", "ttf", "c"), ep("10.0.0.300", "ttf", "d"), ep("::ffff:10.0.0.9%eth0", "ttf", "e"), discoveryv1.Endpoint{})},
+		{"an old address in the form of IPv6", "http:8080 10.0.0.9[rs-]a", "", esl("a", 1, ep("::ffff:10.0.0.9", "ttf", "a"))},
 		{"old addresses with zeros are decimal", "http:8080 10.0.0.10[rs-]a", "", esl("a", 1, ep("10.000.0.010", "ttf", "a"))},
 		{"an exact duplicate is merged, the usable one stays", "http:8080 10.0.0.1[rs-]a", "duplicate_endpoint=2", esl("a", 1, ep("10.0.0.1", "fft", "a"), ep("10.0.0.1", "ttf", "a"), ep("10.0.0.1", "ftt", "a"))},
 		{"of unusable duplicates the fallback stays", "http:8080 10.0.0.1[-st]a", "duplicate_endpoint=1", esl("a", 1, ep("10.0.0.1", "ftt", "a"), ep("10.0.0.1", "ftf", "a"))},
