@@ -35,6 +35,15 @@ check: fmt-check generate-check proto-check vet lint vuln unit ## Format, genera
 test: check need-ip sandbox kube $(TOOLS)/envoy ## check, then everything that runs against the real parts
 	$(call say,test/...)
 	go test -p 1 ./test/... -count=1 -timeout $(TEST_TIMEOUT)
+	$(call say,test/kubeproxy)
+	cd test/kubeproxy && go test -v -count=1 -timeout $(TEST_TIMEOUT) .
+
+.PHONY: soak
+SEED ?= 0
+STEPS ?= 1000000
+soak: need-go ## A million steps of random EndpointSlices against kube-proxy's own code (STEPS=n; SEED=n, 0: by the clock)
+	$(call say,test/kubeproxy)
+	cd test/kubeproxy && go test -v -count=1 -timeout 0 . -seed=$(SEED) -steps=$(STEPS)
 
 fmt: need-go ## Format all Go code
 	gofmt -l -w $(GODIRS)
