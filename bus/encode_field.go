@@ -71,8 +71,11 @@ func (w *writer) list(field int, list string) {
 }
 
 func sizeOfList(list string) int {
+	if strings.IndexByte(list, ',') < 0 { // one item, or none
+		return sizeOfText(list)
+	}
 	n := 0
-	for more := list != ""; more; {
+	for more := true; more; {
 		var item string
 		item, list, more = strings.Cut(list, ",")
 		n += sizeOfPart(len(item))
