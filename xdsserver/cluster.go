@@ -10,6 +10,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -19,7 +20,7 @@ import (
 
 // clusterForm is the version of what clusterOf writes. It is part of every resource version: a change of the form
 // takes a new number.
-const clusterForm = "1"
+const clusterForm = "2"
 
 // connectTimeout is that of the clusters we emit.
 const connectTimeout = time.Second
@@ -47,8 +48,9 @@ func encodeCluster(spec clusterSpec) (*resource, error) {
 	return newResource(spec.name, typeCluster, version, value), nil
 }
 
-// clusterOf gives the Cluster: endpoints from this server, changes of health without delay, and removed endpoints
-// drained at once whatever their health checks say.
+// clusterOf gives the Cluster: endpoints from this server, changes of health without delay, removed endpoints drained
+// at once whatever their health checks say, and nothing new for an endpoint that is DRAINING, even if all are: who has
+// no endpoint that may be chosen is told so, as every gRPC client is.
 func clusterOf(spec clusterSpec) (*clusterv3.Cluster, error) {
 	c := &clusterv3.Cluster{
 		Name:                 spec.name,
@@ -59,7 +61,10 @@ func clusterOf(spec clusterSpec) (*clusterv3.Cluster, error) {
 		}},
 		ConnectTimeout:            durationpb.New(connectTimeout),
 		IgnoreHealthOnHostRemoval: true,
-		CommonLbConfig:            &clusterv3.Cluster_CommonLbConfig{UpdateMergeWindow: durationpb.New(0)},
+		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{
+			UpdateMergeWindow:     durationpb.New(0),
+			HealthyPanicThreshold: &typev3.Percent{Value: 0},
+		},
 	}
 	if !spec.http2 {
 		return c, nil

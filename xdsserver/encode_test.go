@@ -137,7 +137,7 @@ func TestVersionsAreStable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "jhJ6I3b6O3FciD95"; r.version != want {
+	if want := "5m3BEvnz8vFgmL0Z"; r.version != want {
 		t.Errorf("cluster: got %s, want %s", r.version, want)
 	}
 }
@@ -153,6 +153,9 @@ func TestClustersAreWhatEnvoyNeeds(t *testing.T) {
 		}
 		if w := c.GetCommonLbConfig().GetUpdateMergeWindow(); w == nil || w.AsDuration() != 0 {
 			t.Errorf("merge window %v", w)
+		}
+		if p := c.GetCommonLbConfig().GetHealthyPanicThreshold(); p == nil || p.GetValue() != 0 {
+			t.Errorf("panic threshold %v: endpoints that drain would get new requests when all of them do", p)
 		}
 		if !c.GetIgnoreHealthOnHostRemoval() || c.GetConnectTimeout().AsDuration() <= 0 {
 			t.Errorf("removal or connect timeout is missing: %v", c)

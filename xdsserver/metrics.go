@@ -71,17 +71,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 		m.streams, m.pushes, m.resources, m.bytes, m.acks, m.nacks, m.slow, m.stalls, m.views, m.fallback, m.empty, m.unknownNames,
 		m.refused, m.late, m.disagreed, ignored,
 	}
-	for _, service := range [...]string{"ads", "eds", "cds"} {
-		m.streams.WithLabelValues(service, "delta")
-		m.streams.WithLabelValues(service, "sotw")
-	}
-	for k := range kinds {
-		for _, v := range [...]*prometheus.CounterVec{m.pushes, m.resources, m.bytes, m.acks, m.nacks} {
-			v.WithLabelValues(k.String())
-		}
-	}
-	m.slow.WithLabelValues(slowAck)
-	m.slow.WithLabelValues(slowSend)
+	m.zero()
 	if propagation == nil {
 		propagation = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "unused"}, []string{"stage"})
 	}
@@ -95,6 +85,21 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 		}
 	}
 	return m, nil
+}
+
+// zero makes every label value known.
+func (m *metrics) zero() {
+	for _, service := range [...]string{"ads", "eds", "cds"} {
+		m.streams.WithLabelValues(service, "delta")
+		m.streams.WithLabelValues(service, "sotw")
+	}
+	for k := range kinds {
+		for _, v := range [...]*prometheus.CounterVec{m.pushes, m.resources, m.bytes, m.acks, m.nacks} {
+			v.WithLabelValues(k.String())
+		}
+	}
+	m.slow.WithLabelValues(slowAck)
+	m.slow.WithLabelValues(slowSend)
 }
 
 // count counts a response that is about to be sent.
