@@ -20,7 +20,7 @@ import (
 func decodeEvent(body []byte) (endpoint.Event, error) {
 	var m slicecastv1.Event
 	if err := proto.Unmarshal(body, &m); err != nil {
-		return endpoint.Event{}, fmt.Errorf("decode event: %w", err)
+		return endpoint.Event{}, refuse(badBody, fmt.Errorf("decode event: %w", err))
 	}
 	key := endpoint.Key{Cluster: m.GetCluster(), Namespace: m.GetNamespace(), Service: m.GetService()}
 	sl, err := sliceValue(key, m.GetSlice())
@@ -46,7 +46,7 @@ func decodeEvent(body []byte) (endpoint.Event, error) {
 func decodeState(body []byte) (endpoint.State, error) {
 	var m slicecastv1.State
 	if err := proto.Unmarshal(body, &m); err != nil {
-		return endpoint.State{}, fmt.Errorf("decode state: %w", err)
+		return endpoint.State{}, refuse(badBody, fmt.Errorf("decode state: %w", err))
 	}
 	st := endpoint.State{
 		Key:   endpoint.Key{Cluster: m.GetCluster(), Namespace: m.GetNamespace(), Service: m.GetService()},
@@ -69,7 +69,7 @@ func decodeState(body []byte) (endpoint.State, error) {
 func decodeCheckpoint(body []byte) (ledger.Checkpoint, error) {
 	var m slicecastv1.Checkpoint
 	if err := proto.Unmarshal(body, &m); err != nil {
-		return ledger.Checkpoint{}, fmt.Errorf("decode checkpoint: %w", err)
+		return ledger.Checkpoint{}, refuse(badBody, fmt.Errorf("decode checkpoint: %w", err))
 	}
 	sum, err := ledger.SumOf(m.GetSum())
 	if err != nil {
@@ -86,7 +86,7 @@ func decodeCheckpoint(body []byte) (ledger.Checkpoint, error) {
 func decodeRecord(body []byte) (ledger.Record, error) {
 	var m slicecastv1.Cluster
 	if err := proto.Unmarshal(body, &m); err != nil {
-		return ledger.Record{}, fmt.Errorf("decode cluster record: %w", err)
+		return ledger.Record{}, refuse(badBody, fmt.Errorf("decode cluster record: %w", err))
 	}
 	r := ledger.Record{UID: m.GetUid(), Generation: m.GetGeneration(), Region: m.GetRegion(), Policy: m.GetPolicy(), Scope: m.GetScope()}
 	return r, validRecord(r)

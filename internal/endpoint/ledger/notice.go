@@ -14,8 +14,8 @@ var ErrResync = errors.New("the view disagrees with its checkpoint: new session"
 // Kind says what a Notice is.
 type Kind uint8
 
-// The kinds of notices of a session, in the order in which they can come: Opened; any of Changed, Certified and
-// Recorded; Complete once; again any of the three; and a new Opened whenever the bus was lost or recreated.
+// The kinds of notices of a session, in the order in which they can come: Opened; any of Changed, Certified,
+// Recorded and Refused; Complete once; again any of the four; and a new Opened whenever the bus was lost or recreated.
 const (
 	Opened    Kind = iota + 1 // a new session: the view starts empty. What readers serve from (their memory) stays
 	Changed                   // one message of a slice (EVENTS) or of a Key (STATE); also the answer of a Get
@@ -23,6 +23,7 @@ const (
 	Recorded                  // a cluster's record
 	Complete                  // the snapshot is done: all up to the last sequence at opening has been seen
 	Absent                    // only the answer of a Get: the subject holds no message
+	Refused                   // a message that cannot be read has taken the place of what its subject held: see Of
 )
 
 // Notice is one thing that a session of the bus says, in stream order.
@@ -45,6 +46,11 @@ type Notice struct {
 	State      *endpoint.State // for Changed on STATE (Key is set too)
 	Checkpoint Checkpoint      // for Certified
 	Record     Record          // for Recorded
+
+	// Of says, for Refused, what the message should have been: Changed, Certified or Recorded. Its place is known (Key and
+	// Slice), and of an event the headers, where Version is not zero; nothing else. What a reader knew of the place is
+	// still the best there is, and a writer who knows better may write over it, expecting Seq.
+	Of Kind
 }
 
 // Result is the outcome of a compare-and-set write. A lost compare-and-set is not an error: Saved is false.
