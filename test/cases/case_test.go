@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -57,7 +58,9 @@ func parseCase(name, text string) (testCase, error) {
 			st.comment = append(st.comment, strings.TrimSpace(line[1:]))
 		default:
 			var s step
-			s, err = parseStep(line)
+			if s, err = parseStep(line); err == nil && s.record && len(c.stages) > 1 {
+				err = errors.New("regions are told in the first stage")
+			}
 			st.steps = append(st.steps, s)
 		}
 		if err != nil {

@@ -15,7 +15,7 @@
 //
 //	set KEY SLICE [OPTION...] PORTS [ENDPOINT...]   an EndpointSlice as it is now
 //	del KEY SLICE [rv=N]                            it has been deleted
-//	record CLUSTER REGION                           the region of a cluster
+//	record CLUSTER REGION                           the region of a cluster, in the first stage only
 //	name NAME                                       a resource that clients ask for beside those of all ports
 //	restart                                         projector, xDS server and clients start anew from what the bus holds
 //

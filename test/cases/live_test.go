@@ -14,10 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/slicecast/slicecast/bus/bustest"
 	"github.com/slicecast/slicecast/internal/endpoint"
 	"github.com/slicecast/slicecast/internal/endpoint/endpointtest"
-	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 	"github.com/slicecast/slicecast/projector"
 	"github.com/slicecast/slicecast/xdsserver"
 )
@@ -28,39 +26,21 @@ const atMost = time.Minute
 // whole is a projector and an xDS server on a bus in memory, and clients of both protocols for each View. What has
 // gone all the way is known by a fence: a service that no case speaks of, changed after everything else.
 type whole struct {
-	t        *testing.T
-	ctx      context.Context
-	fake     *bustest.Fake
-	clusters []string
-	names    []string // that clients ask for
-	views    []xdsserver.View
-	clients  []*client
-	stop     func()
-
-	seqs   map[string]uint64 // of the last message of each subject
-	live   map[string]map[string]ledger.Sum
-	last   map[string]uint64 // sequence of the last event of each cluster
-	newest map[string]endpoint.Version
-	certs  map[string]uint64
-	fences int
+	*writer
+	names   []string // that clients ask for
+	views   []xdsserver.View
+	clients []*client
+	stop    func()
+	fences  int
 }
 
 // fenceNames are the resources of the fence, one for each family.
 var fenceNames = []string{"fence.fence:v4", "fence.fence:v6"}
 
-func newWhole(t *testing.T, clusters, names []string, views []xdsserver.View) *whole {
+func newWhole(t *testing.T, regions map[string]string, names []string, views []xdsserver.View) *whole {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), atMost)
-	w := &whole{
-		t: t, ctx: ctx, fake: bustest.NewFake(), clusters: clusters, names: names, views: views,
-		seqs: map[string]uint64{}, live: map[string]map[string]ledger.Sum{}, last: map[string]uint64{},
-		newest: map[string]endpoint.Version{}, certs: map[string]uint64{},
-	}
-	for _, cluster := range clusters {
-		w.live[cluster] = map[string]ledger.Sum{}
-		w.newest[cluster] = endpoint.Version{Generation: 1, Resource: 1}
-		w.record(cluster, "")
-	}
+	w := &whole{writer: newWriter(ctx, t, regions), names: names, views: views}
 	w.start()
 	t.Cleanup(func() {
 		w.stop()
@@ -111,6 +91,7 @@ func (w *whole) start() {
 		}
 	}
 	w.stop = func() {
+		w.stop = func() {}
 		for _, c := range w.clients {
 			c.end()
 		}
@@ -128,51 +109,6 @@ func (w *whole) restart() {
 	w.t.Helper()
 	w.stop()
 	w.start()
-}
-
-// record writes the region of a cluster.
-func (w *whole) record(cluster, region string) {
-	w.t.Helper()
-	subject := "record " + cluster
-	res, err := w.fake.Events().PutRecord(w.ctx, cluster, ledger.Record{UID: cluster, Generation: 1, Region: region}, w.seqs[subject])
-	w.saved(subject, res, err)
-}
-
-// put writes an event.
-func (w *whole) put(e endpoint.Event) {
-	w.t.Helper()
-	s := e.Slice
-	subject := s.Key.String() + "/" + s.Name
-	res, err := w.fake.Events().Put(w.ctx, e, w.seqs[subject])
-	w.saved(subject, res, err)
-	w.last[s.Key.Cluster] = res.Seq
-	if s.Version.After(w.newest[s.Key.Cluster]) {
-		w.newest[s.Key.Cluster] = s.Version
-	}
-	delete(w.live[s.Key.Cluster], subject)
-	if !e.Gone {
-		w.live[s.Key.Cluster][subject] = ledger.Digest(s.Key, s.Name, s.Version, s.Hash())
-	}
-}
-
-// certify writes a checkpoint of all events of a cluster.
-func (w *whole) certify(cluster string) {
-	w.t.Helper()
-	cp := ledger.Checkpoint{Complete: w.newest[cluster], AsOf: w.last[cluster], Count: uint64(len(w.live[cluster]))}
-	for _, sum := range w.live[cluster] {
-		cp.Sum = cp.Sum.Add(sum)
-	}
-	subject := "checkpoint " + cluster
-	res, err := w.fake.Events().Certify(w.ctx, cluster, cp, w.seqs[subject])
-	w.saved(subject, res, err)
-}
-
-func (w *whole) saved(subject string, res ledger.Result, err error) {
-	w.t.Helper()
-	if err != nil || !res.Saved {
-		w.t.Fatalf("write of %s: saved %v, %v", subject, res.Saved, err)
-	}
-	w.seqs[subject] = res.Seq
 }
 
 // settle waits until what has been put is with every client, and what each was sent since the last time in its log. A
@@ -232,7 +168,11 @@ func runLive(t *testing.T, c testCase) testCase {
 		names = append(names, n.String())
 	}
 	views := viewsOf(t, c)
-	live := newWhole(t, c.clusters(), names, slices.Collect(maps.Keys(views)))
+	regions := map[string]string{}
+	for _, cluster := range c.clusters() {
+		regions[cluster] = end.regions[cluster]
+	}
+	live := newWhole(t, regions, names, slices.Collect(maps.Keys(views)))
 	world := newWorld()
 	live.settle()
 	out := testCase{name: c.name}
@@ -242,11 +182,8 @@ func runLive(t *testing.T, c testCase) testCase {
 			cl.log = nil
 		}
 		for _, s := range st.steps {
-			switch {
-			case s.restart:
+			if s.restart {
 				live.restart()
-			case s.record:
-				live.record(s.cluster, s.region)
 			}
 			for _, e := range world.apply(s) {
 				live.put(e)
