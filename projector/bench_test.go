@@ -134,10 +134,19 @@ func (b *bench) want() []write {
 		if !some {
 			return all
 		}
-		if w, ok := b.m.look(key); ok {
+		if w, ok := look(b.m, key); ok {
 			all = append(all, w)
 		}
 	}
+}
+
+// look lets the machine take the write that it wants for key.
+func look(m *machine, key endpoint.Key) (write, bool) {
+	w, ok := m.wants(key)
+	if ok {
+		m.take(w)
+	}
+	return w, ok
 }
 
 // accept stores a write and tells the machine so; the session reads it too.

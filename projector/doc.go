@@ -17,6 +17,11 @@
 //   - An endpoint that moves between two slices of a service is in every State, whichever slice is heard of first.
 //   - Every write is a compare-and-set with what this projector knows of the Key, and a lost one is joined with what
 //     won: what another projector knew is never overwritten.
+//   - Of the replicas that know each other one is the first of a cluster (Rank) and writes at once. The one of rank n
+//     writes what it has wanted for n hedges (Config.Hedge, 25 ms) if neither that nor anything newer has appeared on the
+//     bus since. So the death of the first costs a hedge per change until the others have heard of it, and in quiet
+//     operation each change is written once. Nothing else depends on ranks: replicas that disagree on who lives, or that
+//     know nothing of each other, write more often or later, and never other States.
 //   - A service whose last slice is gone keeps an empty State: a known, empty service. A State is never removed.
 //
 // Backpressure: changes of a Key coalesce. While a write of a Key is on its way or waits for its next try, newer

@@ -22,6 +22,7 @@ type fake struct {
 	mu        sync.Mutex // guards what follows
 	putFails  int        // writes of States that are refused with an error
 	block     chan struct{}
+	latency   time.Duration // of a write of a State
 	flying    int
 	mostAtAll int
 	certified []time.Time
@@ -134,7 +135,7 @@ func (f *fake) Put(ctx context.Context, st endpoint.State, expect uint64) (ledge
 	f.mu.Lock()
 	f.flying++
 	f.mostAtAll = max(f.mostAtAll, f.flying)
-	block, fail := f.block, f.putFails > 0
+	block, fail, latency := f.block, f.putFails > 0, f.latency
 	if fail {
 		f.putFails--
 	}
@@ -147,6 +148,7 @@ func (f *fake) Put(ctx context.Context, st endpoint.State, expect uint64) (ledge
 			return ledger.Result{}, ctx.Err()
 		}
 	}
+	time.Sleep(latency)
 	if fail {
 		return ledger.Result{}, errors.New("no responders")
 	}

@@ -47,8 +47,10 @@ type verdicts struct{ agree, disagree, passed uint64 }
 // write is a State to put on the bus, expecting the sequence (0 for none).
 type write struct {
 	state  endpoint.State
+	before endpoint.State // what that message says
 	expect uint64
 	epoch  uint64
+	rank   int       // of this replica when it sent the write
 	cause  time.Time // when the bus stored the oldest live event in it; zero when there is none
 }
 
@@ -178,9 +180,9 @@ func (m *machine) pop() (endpoint.Key, bool) {
 	return s.key, true
 }
 
-// look folds the service of key and gives the write that it wants, which is then out until done, read or failed is
-// called with it.
-func (m *machine) look(key endpoint.Key) (write, bool) {
+// wants folds the service of key and gives the write that it wants. The Key stays fresh until take, or until it is popped
+// again and wants nothing.
+func (m *machine) wants(key endpoint.Key) (write, bool) {
 	s, known := m.services[key]
 	if !known || !m.ready() || s.status == writing {
 		return write{}, false
@@ -203,10 +205,14 @@ func (m *machine) look(key endpoint.Key) (write, bool) {
 		m.set(s, behind)
 		return write{}, false
 	}
-	w := write{state: joined, expect: s.seq, epoch: m.epoch, cause: s.cause}
+	return write{state: joined, before: s.stored, expect: s.seq, epoch: m.epoch, cause: s.cause}, true
+}
+
+// take sends the write that wants gave just now: it is out until done, read or failed is called with it.
+func (m *machine) take(w write) {
+	s := m.services[w.state.Key]
 	s.cause = time.Time{}
 	m.set(s, writing)
-	return w, true
 }
 
 // done says that the bus took w, as the message at seq.

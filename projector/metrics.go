@@ -8,9 +8,9 @@ import (
 
 // Metrics are the metrics of a Projector. The label "cluster" has one value per cluster on the bus.
 type Metrics struct {
-	folds, writes, verdicts, certified, resyncs *prometheus.CounterVec
-	keys, open, floor                           *prometheus.GaugeVec
-	flying                                      prometheus.Gauge
+	folds, writes, verdicts, certified, resyncs, hedges *prometheus.CounterVec
+	keys, open, floor, rank                             *prometheus.GaugeVec
+	flying                                              prometheus.Gauge
 }
 
 // NewMetrics makes the metrics and registers them, unless reg is nil.
@@ -29,6 +29,8 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		verdicts:  counter("checkpoints_total", "Checkpoints read, by stream and verdict on the own view: match, mismatch, passed (too late to tell).", "stream", "verdict"),
 		certified: counter("checkpoint_writes_total", "Checkpoints of the STATE stream written, by outcome: saved, conflict, error.", "outcome"),
 		resyncs:   counter("resyncs_total", "Sessions given up because the view disagreed with its checkpoints, by stream.", "stream"),
+		hedges:    counter("hedges_total", "Writes that waited for replicas of a lower rank: spared (one of them was first), and of those that were sent then, saved, conflict (it was first after all) or error.", "outcome"),
+		rank:      gauge("rank", "How many replicas are to write before this one; -1 while it does not know them and comes after those who do."),
 		keys:      gauge("keys", "Services known."),
 		open:      gauge("open_keys", "Services not folded because an event names a slice that has not been seen yet."),
 		floor:     gauge("floor_timestamp_seconds", "When the checkpoint was written up to which memory is complete; its age is the age of the floor. 0 before the first match."),
@@ -37,7 +39,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.folds, m.writes, m.verdicts, m.certified, m.resyncs, m.keys, m.open, m.floor, m.flying} {
+	for _, c := range []prometheus.Collector{m.folds, m.writes, m.verdicts, m.certified, m.resyncs, m.hedges, m.rank, m.keys, m.open, m.floor, m.flying} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -49,9 +51,12 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 type gauges struct {
 	folds             prometheus.Counter
 	writes, certified outcomes
+	hedges            outcomes // of writes by a rank above 0
+	hedgeSpared       prometheus.Counter
 	verdicts          [sides]struct{ match, mismatch, passed prometheus.Counter }
 	resyncs           [sides]prometheus.Counter
 	keys, open, floor prometheus.Gauge
+	rank              prometheus.Gauge
 	seen              tally // what has been added to the counters already
 }
 
@@ -64,10 +69,13 @@ func (m *Metrics) cluster(name string) gauges {
 		folds:     m.folds.WithLabelValues(name),
 		writes:    outcomesOf(m.writes, name),
 		certified: outcomesOf(m.certified, name),
+		hedges:    outcomesOf(m.hedges, name),
+		rank:      m.rank.WithLabelValues(name),
 		keys:      m.keys.WithLabelValues(name),
 		open:      m.open.WithLabelValues(name),
 		floor:     m.floor.WithLabelValues(name),
 	}
+	g.hedgeSpared = m.hedges.WithLabelValues(name, "spared")
 	for s := range sides {
 		g.verdicts[s].match = m.verdicts.WithLabelValues(name, s.String(), "match")
 		g.verdicts[s].mismatch = m.verdicts.WithLabelValues(name, s.String(), "mismatch")
@@ -113,5 +121,26 @@ func (o *outcomes) count(out outcome) {
 	}
 }
 
-func (g *gauges) wrote(out outcome)      { g.writes.count(out) }
+func (g *gauges) wrote(out outcome) {
+	g.writes.count(out)
+	if out.write.rank > 0 {
+		g.hedges.count(out)
+	}
+}
+
 func (g *gauges) checkpoint(out outcome) { g.certified.count(out) }
+
+// spared counts a write that waited and has become needless.
+func (g *gauges) spared(yes bool) {
+	if yes {
+		g.hedgeSpared.Inc()
+	}
+}
+
+// ranked shows the rank of this replica.
+func (g *gauges) ranked(rank int, known bool) {
+	if !known {
+		rank = -1
+	}
+	g.rank.Set(float64(rank))
+}

@@ -46,22 +46,16 @@ type owner struct {
 // runner is a machine and what its owner has to remember for it.
 type runner struct {
 	*machine
-	held       map[endpoint.Key]hold
+	rank       int // of this replica for the cluster
+	held       holds
 	tries      map[endpoint.Key]int // writes of a Key in a row that were not accepted
 	certifying bool
-	certifyAt  time.Time // no checkpoint before
-	certifySet bool      // an alarm at certifyAt is on the agenda
+	certifyAt  time.Time // no checkpoint before; put off by each one, whoever wrote it
+	certifySet bool      // an alarm for the next checkpoint is on the agenda
+	deferred   bool      // those of a lower rank have been given their time since the last checkpoint
 	stalled    bool      // is in the owner's list of those that wait for room
 	gauges     gauges
 }
-
-// hold says that a Key is not to be written yet.
-type hold uint8
-
-const (
-	waiting hold = iota + 1 // an alarm is on the agenda
-	ripe                    // the alarm has rung: the next look is without delay
-)
 
 // delivery is a notice on its way to the owner.
 type delivery struct {
@@ -114,6 +108,8 @@ func (o *owner) run(ctx context.Context) {
 			o.result(ctx, r)
 		case <-timer.C:
 			o.ring(ctx, time.Now())
+		case <-o.cfg.Ranks.news():
+			o.rerank(ctx, time.Now())
 		}
 	}
 }
@@ -158,11 +154,17 @@ func (o *owner) tell(r *runner, from side, n ledger.Notice) (resync bool) {
 		return r.event(n)
 	}
 	resync = r.state(n)
+	if n.Kind == ledger.Certified && r.states.ledger.IsComplete() {
+		// By this replica or another: the next one is due when this one is old, and the others have their time again.
+		r.certifyAt, r.deferred = later(r.certifyAt, time.Now().Add(o.cfg.CheckpointEvery)), false
+	}
 	if n.Kind == ledger.Complete {
 		// The bus is there: nothing has to wait for its next try any longer.
-		for key := range r.held {
-			r.held[key] = ripe
-			r.again(key)
+		for key, h := range r.held {
+			if h.rank == 0 {
+				r.held[key] = hold{}
+				r.again(key)
+			}
 		}
 	}
 	return resync
@@ -176,11 +178,12 @@ func (o *owner) runner(cluster string) *runner {
 	}
 	r = &runner{
 		machine: newMachine(cluster),
-		held:    map[endpoint.Key]hold{},
+		held:    holds{},
 		tries:   map[endpoint.Key]int{},
 		gauges:  o.metrics.cluster(cluster),
 	}
 	o.runners[cluster] = r
+	o.rank(r)
 	for from := range sides {
 		for _, n := range []*ledger.Notice{o.opened[from], o.complete[from]} {
 			if n != nil {
@@ -206,37 +209,52 @@ func (o *owner) serve(ctx context.Context, r *runner) {
 		if !some {
 			break
 		}
-		if o.holds(r, key) {
-			continue
-		}
-		if w, wanted := r.look(key); wanted {
-			o.put(ctx, r, w)
-		} else {
-			o.succeeded(r, key)
-		}
+		o.attend(ctx, r, key)
 	}
 	o.certify(ctx, r)
 }
 
-// holds reports whether key has to wait, for its next try or for another replica.
-func (o *owner) holds(r *runner, key endpoint.Key) bool {
-	switch r.held[key] {
-	case waiting:
-		return true
-	case ripe:
-		delete(r.held, key)
-		return false
+// attend looks at one Key: it is written, or waits, or wants nothing.
+func (o *owner) attend(ctx context.Context, r *runner, key endpoint.Key) {
+	w, wanted := r.wants(key)
+	if !wanted {
+		r.gauges.spared(r.held.end(key))
+		o.succeeded(r, key)
+		return
 	}
-	delay := o.cfg.Delay(r.cluster)
-	if delay > 0 {
-		o.hold(r, key, delay)
+	v, spared := r.held.ask(time.Now(), key, w, r.rank, o.cfg.Hedge)
+	r.gauges.spared(spared)
+	switch v {
+	case goes:
+		w.rank = r.rank
+		r.take(w)
+		o.put(ctx, r, w)
+	case waits:
+		o.agenda.add(alarm{r.held[key].until, r, key})
 	}
-	return delay > 0
 }
 
-func (o *owner) hold(r *runner, key endpoint.Key, delay time.Duration) {
-	r.held[key] = waiting
-	o.agenda.add(alarm{time.Now().Add(delay), r, key})
+// rank brings the rank of a runner up to date.
+func (o *owner) rank(r *runner) {
+	rank, known := o.cfg.Ranks.Of(r.cluster)
+	r.rank = rank
+	r.gauges.ranked(rank, known)
+}
+
+// rerank takes in that replicas have come or gone. What waited for one that is gone waits for one hedge less.
+func (o *owner) rerank(ctx context.Context, now time.Time) {
+	for _, r := range o.runners {
+		o.rank(r)
+		for key, h := range r.held {
+			if r.rank < h.rank {
+				h.until = h.until.Add(-time.Duration(h.rank-r.rank) * o.cfg.Hedge)
+				h.rank = max(r.rank, 1)
+				r.held[key] = h
+				o.agenda.add(alarm{h.until, r, key})
+			}
+		}
+	}
+	o.ring(ctx, now)
 }
 
 // ring wakes what is due.
@@ -248,8 +266,7 @@ func (o *owner) ring(ctx context.Context, now time.Time) {
 		}
 		if a.key == (endpoint.Key{}) {
 			a.r.certifySet = false
-		} else if a.r.held[a.key] == waiting {
-			a.r.held[a.key] = ripe
+		} else if h, held := a.r.held[a.key]; held && !now.Before(h.until) {
 			a.r.again(a.key)
 		}
 		o.serve(ctx, a.r)
@@ -275,5 +292,7 @@ func (o *owner) unaccepted(r *runner, key endpoint.Key, free int) {
 		return
 	}
 	wait := min(o.cfg.RetryMin<<min(n-1, 16), o.cfg.RetryMax)
-	o.hold(r, key, wait/2+rand.N(wait/2+1))
+	until := time.Now().Add(wait/2 + rand.N(wait/2+1))
+	r.held[key] = hold{until: until}
+	o.agenda.add(alarm{until, r, key})
 }

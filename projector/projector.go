@@ -43,9 +43,10 @@ type Config struct {
 	States    States
 	Certifier Certifier
 
-	// Delay is asked before each write for how long it is held back, so that another replica can be first; a write
-	// that has become needless meanwhile does not happen. Nil means never.
-	Delay func(cluster string) time.Duration
+	// Ranks says which replica writes first. The one of rank n writes after n hedges what has not appeared on the bus
+	// meanwhile. Nil means that there is only this one.
+	Ranks *Ranks
+	Hedge time.Duration // default 25 ms
 
 	Parallel        int           // most writes of States on their way at once; default 128
 	WriteTimeout    time.Duration // of one write; default 5 s
@@ -79,6 +80,7 @@ func New(cfg Config) (*Projector, error) {
 		at   *time.Duration
 		want time.Duration
 	}{
+		{"Hedge", &cfg.Hedge, 25 * time.Millisecond},
 		{"WriteTimeout", &cfg.WriteTimeout, 5 * time.Second},
 		{"RetryMin", &cfg.RetryMin, 50 * time.Millisecond},
 		{"RetryMax", &cfg.RetryMax, 5 * time.Second},
@@ -99,9 +101,6 @@ func New(cfg Config) (*Projector, error) {
 	}
 	if cfg.RetryMax < cfg.RetryMin {
 		return nil, fmt.Errorf("projector: RetryMax %s is below RetryMin %s", cfg.RetryMax, cfg.RetryMin)
-	}
-	if cfg.Delay == nil {
-		cfg.Delay = func(string) time.Duration { return 0 }
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

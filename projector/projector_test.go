@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -242,63 +241,6 @@ func TestAViewThatDisagreesTwiceOpensANewSession(t *testing.T) {
 	})
 }
 
-func TestReplicasHoldEqualStatesAndTheSecondWaitsForTheFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.complete(t, "prod", "1")
-		reg := prometheus.NewRegistry()
-		start(t, f, nil)
-		start(t, f, func(c *Config) {
-			c.Registerer = reg
-			c.Delay = func(string) time.Duration { return 25 * time.Millisecond }
-		})
-		for v := 10; v < 30; v++ {
-			f.tell(t, fmt.Sprintf("set prod/shop/cart cart-a rv=%d -", v))
-			time.Sleep(100 * time.Millisecond)
-		}
-		f.wants(t, "cart-a rv=29 -")
-		for _, outcome := range []string{"saved", "conflict"} {
-			if n := total(t, reg, "slicecast_projector_writes_total", outcome); n != 0 {
-				t.Errorf("the second replica has %v writes %s, want none", n, outcome)
-			}
-		}
-	})
-}
-
-func TestTheSecondReplicaWritesWhenTheFirstIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.complete(t, "prod", "1")
-		start(t, f, func(c *Config) { c.Delay = func(string) time.Duration { return 25 * time.Millisecond } })
-		f.tell(t, set(a10))
-		time.Sleep(24 * time.Millisecond)
-		f.wants(t, "nothing")
-		time.Sleep(time.Millisecond)
-		f.wants(t, a10)
-	})
-}
-
-func TestReplicasThatWriteAtOnceAgree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.complete(t, "prod", "1")
-		for range 3 {
-			start(t, f, nil)
-		}
-		for v := 10; v < 200; v++ {
-			f.tell(t, fmt.Sprintf("set prod/shop/cart cart-%c rv=%d -", 'a'+v%3, v))
-		}
-		f.complete(t, "prod", "199")
-		time.Sleep(5 * time.Second)
-		f.wants(t, "cart-a rv=198 -; cart-b rv=199 -; cart-c rv=197 -")
-		for i := 1; i < len(f.states.log); i++ {
-			if a, b := f.states.log[i-1].State, f.states.log[i].State; a != nil && b != nil && a.SameSlices(*b) {
-				t.Errorf("message %d says the same as the one before", i)
-			}
-		}
-	})
-}
-
 func TestPropagationIsTakenFromLiveChangesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -434,27 +376,5 @@ func TestABadConfigIsRefused(t *testing.T) {
 	}
 	if p, err := New(good); err != nil || p.cfg.Parallel != 128 || p.cfg.RetryMax != 5*time.Second {
 		t.Errorf("got %+v, %v, want the defaults", p, err)
-	}
-}
-
-func TestTheAgendaRingsInOrder(t *testing.T) {
-	var a agenda
-	now := time.Unix(0, 0)
-	for _, s := range []int{5, 1, 4, 2, 3} {
-		a.add(alarm{at: now.Add(time.Duration(s) * time.Second)})
-	}
-	if d := a.next(now); d != time.Second {
-		t.Errorf("next in %s, want 1 s", d)
-	}
-	var got []int64
-	for {
-		al, due := a.due(now.Add(4 * time.Second))
-		if !due {
-			break
-		}
-		got = append(got, al.at.Unix())
-	}
-	if !slices.Equal(got, []int64{1, 2, 3, 4}) || a.next(now.Add(time.Hour)) != 0 {
-		t.Errorf("rang %v, want 1 2 3 4 with one overdue left", got)
 	}
 }

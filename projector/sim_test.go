@@ -1,13 +1,13 @@
 package projector
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slicecast/slicecast/internal/endpoint"
 	"github.com/slicecast/slicecast/internal/endpoint/endpointtest"
@@ -19,86 +19,6 @@ var (
 	firstSeed = flag.Uint64("seed", 0, "the first of them")
 )
 
-// stream is a model of a stream that keeps the last message per subject, and of the faults of a bus.
-type stream struct {
-	created int
-	seq     uint64
-	last    map[string]ledger.Notice
-	log     []ledger.Notice // since created
-	copied  *stream         // what a rollback goes back to
-}
-
-func newStream(created int) *stream {
-	return &stream{created: created, last: map[string]ledger.Notice{}}
-}
-
-func subjectOf(n ledger.Notice) string {
-	switch {
-	case n.Kind == ledger.Certified:
-		return "_checkpoint"
-	case n.Slice != "":
-		return n.Key.String() + "/" + n.Slice
-	default:
-		return n.Key.String()
-	}
-}
-
-// put is a compare-and-set.
-func (s *stream) put(n ledger.Notice, expect uint64) bool {
-	subject := subjectOf(n)
-	if s.last[subject].Seq != expect {
-		return false
-	}
-	s.seq++
-	n.Seq = s.seq
-	s.last[subject] = n
-	s.log = append(s.log, n)
-	return true
-}
-
-func (s *stream) snapshot() []ledger.Notice {
-	return slices.SortedFunc(maps.Values(s.last), func(a, b ledger.Notice) int { return cmp.Compare(a.Seq, b.Seq) })
-}
-
-func (s *stream) clone() *stream {
-	return &stream{created: s.created, seq: s.seq, last: maps.Clone(s.last), log: slices.Clone(s.log)}
-}
-
-// follower is one session after the other with a stream.
-type follower struct {
-	created int // of the stream that the session reads; -1 when a new session is due
-	pending []ledger.Notice
-	read    int  // of the stream's log
-	ahead   bool // messages are on their way to the follower before they can be replaced
-	feed    func(ledger.Notice) bool
-}
-
-// step lets the follower read one notice, and reports whether there was one.
-func (f *follower) step(s *stream) bool {
-	switch {
-	case f.created != s.created:
-		f.created, f.read = s.created, len(s.log)
-		f.pending = append([]ledger.Notice{{Kind: ledger.Opened}}, s.snapshot()...)
-		f.pending = append(f.pending, ledger.Notice{Kind: ledger.Complete, Seq: s.seq})
-	case len(f.pending) == 0:
-		for ; f.read < len(s.log) && len(f.pending) == 0; f.read++ {
-			// What has been replaced meanwhile is gone, or on its way already.
-			if n := s.log[f.read]; s.last[subjectOf(n)].Seq == n.Seq || f.ahead {
-				f.pending = append(f.pending, n)
-			}
-		}
-	}
-	if len(f.pending) == 0 {
-		return false
-	}
-	n := f.pending[0]
-	f.pending = f.pending[1:]
-	if f.feed(n) {
-		f.created = -1
-	}
-	return true
-}
-
 // world is one cluster, two watchers, both streams and several projectors.
 type world struct {
 	t              *testing.T
@@ -108,31 +28,20 @@ type world struct {
 	events, states *stream
 	streams        int
 	projectors     []*simulated
+	born           int       // projectors, so far
+	now            time.Time // goes on by a millisecond with each thing that a projector does
+	orphans        []orphan  // on their way from projectors that have died
 	trail          []string
-}
-
-// simulated is one projector: its machine, its sessions, and its writes on their way.
-type simulated struct {
-	m              *machine
-	events, states follower
-	flying         []write
-	answers        []func()
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, r: endpointtest.NewRandom(seed), api: endpointtest.NewAPI("prod"), events: newStream(0), states: newStream(1), streams: 2}
-	for range 2 {
+	w.now = time.Unix(0, 0)
+	for range 3 {
 		w.projectors = append(w.projectors, w.projector())
 	}
 	w.asOf = [2]endpoint.Version{w.api.Now(), w.api.Now()}
 	return w
-}
-
-func (w *world) projector() *simulated {
-	p := &simulated{m: newMachine("prod")}
-	p.events = follower{created: -1, feed: p.m.event, ahead: w.r.UintN(2) == 0}
-	p.states = follower{created: -1, feed: p.m.state, ahead: w.r.UintN(2) == 0}
-	return p
 }
 
 func (w *world) say(format string, args ...any) {
@@ -227,70 +136,6 @@ func (w *world) checkpoint(i int) {
 	w.say("watcher %d: checkpoint %s", i, v)
 }
 
-// project lets a projector do one thing.
-func (w *world) project(p *simulated) bool {
-	switch w.r.UintN(5) {
-	case 0:
-		return p.events.step(w.events)
-	case 1:
-		return p.states.step(w.states)
-	case 2:
-		if key, some := p.m.pop(); some {
-			if wr, ok := p.m.look(key); ok {
-				p.flying = append(p.flying, wr)
-			}
-			return true
-		}
-	case 3:
-		if len(p.answers) > 0 {
-			p.answers[0]()
-			p.answers = p.answers[1:]
-			return true
-		}
-	default:
-		if len(p.flying) > 0 {
-			i := w.r.IntN(len(p.flying))
-			wr := p.flying[i]
-			p.flying = slices.Delete(p.flying, i, i+1)
-			w.write(p, wr)
-			return true
-		}
-	}
-	return false
-}
-
-// write is the bus taking a write, or refusing it, or losing its answer.
-func (w *world) write(p *simulated, wr write) {
-	key := wr.state.Key
-	st := wr.state
-	if w.r.UintN(20) == 0 {
-		p.m.failed(wr) // It did not arrive.
-		return
-	}
-	before := endpoint.State{Key: key}
-	if n, some := w.states.last[key.String()]; some {
-		before = *n.State
-	}
-	if !w.states.put(ledger.Notice{Kind: ledger.Changed, Cluster: "prod", Key: key, State: &st}, wr.expect) {
-		n, some := w.states.last[key.String()]
-		if !some {
-			n = ledger.Notice{Kind: ledger.Absent, Cluster: "prod", Key: key}
-		}
-		p.answers = append(p.answers, func() { p.m.read(wr, n) })
-		return
-	}
-	w.say("projector: %v", endpointtest.FormatState(st))
-	w.shrinksNot(st, before)
-	seq := w.states.seq
-	p.answers = append(p.answers, func() {
-		if w.r.UintN(20) == 0 {
-			p.m.failed(wr) // It did arrive, and the answer did not.
-		} else {
-			p.m.done(wr, seq)
-		}
-	})
-}
-
 // shrinksNot is decision D7: no State has fewer usable endpoints than some state that the API went through since
 // the last complete view, which is that of the State itself, of the one that it replaces, or of the checkpoint.
 func (w *world) shrinksNot(st, before endpoint.State) {
@@ -360,9 +205,16 @@ func (w *world) fault() {
 	case 4: // The connection is lost.
 		p := endpointtest.OneOf(w.r, w.projectors...)
 		p.events.created, p.states.created = -1, -1
-	case 5: // A projector starts again.
-		w.projectors[w.r.IntN(len(w.projectors))] = w.projector()
-		w.say("projector restarted")
+	case 5: // A projector dies, perhaps between fold and write, and another starts. What is on its way may arrive yet.
+		i := w.r.IntN(len(w.projectors))
+		dead := w.projectors[i]
+		if w.r.UintN(2) == 0 {
+			for _, wr := range dead.flying {
+				w.orphans = append(w.orphans, orphan{dead, wr})
+			}
+		}
+		w.projectors[i] = w.projector()
+		w.say("%s died, %s started", dead.id, w.projectors[i].id)
 	}
 }
 
@@ -443,7 +295,7 @@ func (w *world) quiet() {
 			w.watch(i)
 		}
 		for _, p := range w.projectors {
-			idle = !w.project(p) && idle && p.m.floor == w.api.Now() && len(p.m.queue) == 0 && len(p.flying)+len(p.answers) == 0 &&
+			idle = !w.project(p) && idle && p.m.floor == w.api.Now() && len(p.m.queue) == 0 && len(p.flying)+len(p.answers)+len(p.held) == 0 &&
 				p.events.created == w.events.created && p.states.created == w.states.created &&
 				p.events.read == len(w.events.log) && p.states.read == len(w.states.log) && len(p.events.pending)+len(p.states.pending) == 0
 		}
@@ -486,6 +338,11 @@ func TestNoStateShrinksWithoutEvidenceInRandomHistories(t *testing.T) {
 			case 5:
 				if w.r.UintN(4) == 0 {
 					w.fault()
+				}
+				w.regroup(endpointtest.OneOf(w.r, w.projectors...))
+				if n := len(w.orphans); n > 0 {
+					w.write(w.orphans[n-1].of, w.orphans[n-1].write)
+					w.orphans = w.orphans[:n-1]
 				}
 			default:
 				p := endpointtest.OneOf(w.r, w.projectors...)

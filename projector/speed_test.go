@@ -189,7 +189,7 @@ func (p *path) fill(m *machine, seq *uint64) {
 		p.change(m, seq, i, true)
 	}
 	for key, some := m.pop(); some; key, some = m.pop() {
-		m.look(key)
+		look(m, key)
 	}
 }
 
@@ -203,14 +203,14 @@ func (p *path) change(m *machine, seq *uint64, i int, own bool) {
 	s := &e.Slice
 	m.event(ledger.Notice{Kind: ledger.Changed, Cluster: "prod", Seq: *seq, Key: s.Key, Slice: s.Name, Version: s.Version, Hash: p.hashes[i], Event: &e})
 	if key, some := m.pop(); own && some {
-		if w, ok := m.look(key); ok {
+		if w, ok := look(m, key); ok {
 			m.done(w, *seq)
 		}
 	}
 	st := endpoint.State{Key: p.key, Slices: p.known(m)}
 	m.state(ledger.Notice{Kind: ledger.Changed, Cluster: "prod", Seq: *seq, Key: p.key, State: &st})
 	if key, some := m.pop(); some {
-		m.look(key)
+		look(m, key)
 	}
 }
 

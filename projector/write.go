@@ -48,8 +48,8 @@ func (o *owner) send(ctx context.Context, do func(context.Context) outcome) {
 	})
 }
 
-// certify sends the checkpoint of a machine on its way, when there is something new to say and the last one is long
-// enough ago.
+// certify sends the checkpoint of a machine on its way, when there is something new to say, the last one is long enough
+// ago, and those who come before this replica have had the time to say it.
 func (o *owner) certify(ctx context.Context, r *runner) {
 	if r.certifying || r.certifySet {
 		return
@@ -59,11 +59,17 @@ func (o *owner) certify(ctx context.Context, r *runner) {
 		return
 	}
 	now := time.Now()
-	if r.certifyAt.After(now) {
+	at := r.certifyAt
+	if !r.deferred {
+		at = later(at, now).Add(time.Duration(r.rank) * o.cfg.Hedge)
+		r.deferred = true
+	}
+	if at.After(now) {
 		r.certifySet = true
-		o.agenda.add(alarm{at: r.certifyAt, r: r})
+		o.agenda.add(alarm{at: at, r: r})
 		return
 	}
+	r.deferred = false
 	r.certifying, r.certifyAt = true, now.Add(o.cfg.CheckpointEvery)
 	cp.Written = now
 	o.send(ctx, func(ctx context.Context) outcome {
@@ -71,6 +77,13 @@ func (o *owner) certify(ctx context.Context, r *runner) {
 		out.result, out.err = o.cfg.Certifier.Certify(ctx, r.cluster, cp, expect)
 		return out
 	})
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // result takes in what became of a write.
