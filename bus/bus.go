@@ -186,9 +186,10 @@ func (b *Bus) Close() {
 
 // bad counts a message that could not be read, and logs the first one of its subject.
 func (b *Bus) bad(subject string, err error) {
-	b.metrics.bad.WithLabelValues(kindLabel(subject)).Inc()
+	reason := refusalOf(err)
+	b.metrics.bad.WithLabelValues(kindLabel(subject), reason).Inc()
 	if b.first(subject) {
-		b.log.Warn("bus message refused", "subject", clip(subject), "err", err)
+		b.log.Warn("bus message refused", "subject", clip(subject), "reason", reason, "err", err)
 	}
 }
 

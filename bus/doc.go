@@ -17,7 +17,9 @@
 //     snapshot, a lost connection or a lost store makes nobody seem gone who lives. A handler that is slow hears the newest.
 //   - Delivery to one handler is by one goroutine. A slow handler slows its own session only: the server keeps the last
 //     message of each subject, so what a stuck reader misses is coalesced, never queued without bound.
-//   - A foreign or broken message is counted, logged once for each subject, and delivered to nobody.
+//   - A foreign or broken message is counted by reason, logged once for each subject, and its content is delivered to
+//     nobody. Readers hear that it was refused and where, so that a writer who knows better can write over it, and nobody
+//     takes the lack of it for a loss.
 //   - Copies for history are dropped, and counted, when more than a bounded number is on its way; they never delay a write.
 //
 // What it does not do: it decides nothing about versions, floors or sums, keeps no content, and retries no write; the

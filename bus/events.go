@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/slicecast/slicecast/internal/endpoint"
@@ -45,7 +46,7 @@ func (e *Events) Put(ctx context.Context, ev endpoint.Event, expect uint64) (led
 	return r, err
 }
 
-// Get reads the last event of a slice from the leader: a Notice of Kind Changed, or Absent.
+// Get reads the last event of a slice from the leader: a Notice of Kind Changed, Absent or Refused.
 func (e *Events) Get(ctx context.Context, key endpoint.Key, slice string) (ledger.Notice, error) {
 	return e.b.get(ctx, e.b.eventsSpec(), eventOf(eventsRoot, key, slice))
 }
@@ -62,6 +63,9 @@ func (e *Events) Certify(ctx context.Context, cluster string, cp ledger.Checkpoi
 // Record reads the record of a cluster and its sequence from the leader; the zero Record and 0 when there is none.
 func (e *Events) Record(ctx context.Context, cluster string) (ledger.Record, uint64, error) {
 	n, err := e.b.get(ctx, e.b.eventsSpec(), subject{kind: recordSubject, root: eventsRoot, cluster: cluster}.String())
+	if err == nil && n.Kind == ledger.Refused {
+		err = fmt.Errorf("the record of cluster %s cannot be read", cluster)
+	}
 	return n.Record, n.Seq, err
 }
 

@@ -102,20 +102,21 @@ func (c *codec) plain(m message) ([]byte, error) {
 	case zstdEncoding:
 		body, err := c.dec.DecodeAll(m.body, nil)
 		if err != nil {
-			return nil, fmt.Errorf("decompress: %w", err)
+			return nil, refuse(badEncoding, fmt.Errorf("decompress: %w", err))
 		}
 		return body, nil
 	default:
-		return nil, fmt.Errorf("content encoding %q is not known", clip(enc))
+		return nil, refuse(badEncoding, fmt.Errorf("content encoding %q is not known", clip(enc)))
 	}
 }
 
 // notice reads a message. headersOnly says that its body was left out. A message of a kind that this release has no
-// words for gives a Notice of Kind 0.
+// words for gives a Notice of Kind 0. One that cannot be read gives an error of a refusal, and a Notice of Kind Refused,
+// or of Kind 0 when not even its subject means anything.
 func (c *codec) notice(m message, headersOnly bool) (ledger.Notice, error) {
 	s, err := parseSubject(m.subject)
 	if err != nil {
-		return ledger.Notice{}, err
+		return ledger.Notice{}, refuse(badSubject, err)
 	}
 	n := ledger.Notice{Cluster: s.cluster, Key: s.key, Slice: s.slice}
 	switch s.kind {
@@ -127,27 +128,29 @@ func (c *codec) notice(m message, headersOnly bool) (ledger.Notice, error) {
 		err = c.readState(&n, m)
 	case checkpointSubject:
 		n.Kind = ledger.Certified
-		if n.Checkpoint, err = headerCheckpoint(m.header); err == nil && !headersOnly {
-			n.Checkpoint, err = decodeCheckpoint(m.body)
-		}
+		err = readCheckpoint(&n, m, headersOnly)
 	case recordSubject:
 		n.Kind = ledger.Recorded
-		if n.Record, err = headerRecord(m.header); err == nil && !headersOnly {
-			n.Record, err = decodeRecord(m.body)
-		}
+		err = readRecord(&n, m, headersOnly)
 	case staleSubject:
 	}
 	if err != nil {
-		return ledger.Notice{}, fmt.Errorf("message of %s: %w", clip(m.subject), err)
+		refused := ledger.Notice{
+			Kind: ledger.Refused, Of: n.Kind, Cluster: n.Cluster, Key: n.Key, Slice: n.Slice,
+			Version: n.Version, Gone: n.Gone, Hash: n.Hash, Translator: n.Translator,
+		}
+		return refused, fmt.Errorf("message of %s: %w", clip(m.subject), err)
 	}
 	return n, nil
 }
 
 // readEvent fills n from headers, and with a body checks that both and the subject say the same.
 func (c *codec) readEvent(n *ledger.Notice, m message, headersOnly bool) error {
-	if err := fillEvent(n, m.header); err != nil {
-		return err
+	var head ledger.Notice
+	if err := fillEvent(&head, m.header); err != nil {
+		return refuse(badHeader, err)
 	}
+	n.Version, n.Gone, n.Hash, n.Translator = head.Version, head.Gone, head.Hash, head.Translator
 	if headersOnly {
 		return nil
 	}
@@ -161,11 +164,11 @@ func (c *codec) readEvent(n *ledger.Notice, m message, headersOnly bool) error {
 	}
 	s := &ev.Slice
 	if s.Key != n.Key || s.Name != n.Slice || s.Version != n.Version || s.Translator != n.Translator || ev.Gone != n.Gone {
-		return fmt.Errorf("headers and body differ: %s/%s at %s", s.Key, s.Name, s.Version)
+		return refuse(badMatch, fmt.Errorf("headers and body differ: %s/%s at %s", s.Key, s.Name, s.Version))
 	}
 	// A writer of another release may hash another canonical form; its hash is taken as it is.
 	if form, _, _ := parseHash(m.header.get(hHash)); form == endpoint.ContentVersion && s.Hash() != n.Hash {
-		return fmt.Errorf("content of %s/%s at %s does not have the hash of its header", s.Key, s.Name, s.Version)
+		return refuse(badMatch, fmt.Errorf("content of %s/%s at %s does not have the hash of its header", s.Key, s.Name, s.Version))
 	}
 	n.Event = &ev
 	return nil
@@ -181,8 +184,28 @@ func (c *codec) readState(n *ledger.Notice, m message) error {
 		return err
 	}
 	if st.Key != n.Key {
-		return fmt.Errorf("the body is of %s", st.Key)
+		return refuse(badMatch, fmt.Errorf("the body is of %s", st.Key))
 	}
 	n.State = &st
 	return nil
+}
+
+func readCheckpoint(n *ledger.Notice, m message, headersOnly bool) (err error) {
+	if n.Checkpoint, err = headerCheckpoint(m.header); err != nil {
+		return refuse(badHeader, err)
+	}
+	if !headersOnly {
+		n.Checkpoint, err = decodeCheckpoint(m.body)
+	}
+	return err
+}
+
+func readRecord(n *ledger.Notice, m message, headersOnly bool) (err error) {
+	if n.Record, err = headerRecord(m.header); err != nil {
+		return refuse(badHeader, err)
+	}
+	if !headersOnly {
+		n.Record, err = decodeRecord(m.body)
+	}
+	return err
 }

@@ -49,7 +49,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Namespace: "slicecast", Subsystem: "bus", Name: "connected", Help: "1 while connected to the bus.",
 		}),
 		sessions:  counter("sessions_total", "Sessions of readers opened, by reason.", "stream", "reason"),
-		bad:       counter("bad_messages_total", "Messages that could not be read, by kind of subject.", "kind"),
+		bad:       counter("bad_messages_total", "Messages that could not be read, by kind of subject and reason.", "kind", "reason"),
 		conflicts: counter("conflicts_total", "Writes that lost their compare-and-set, by kind of subject.", "kind"),
 		failed:    counter("publish_errors_total", "Writes that failed, by kind of error.", "kind"),
 		reported:  counter("async_errors_total", "Errors that the client library reported beside calls, by kind.", "kind"),
@@ -68,7 +68,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	for _, kind := range [...]string{"event", "state", "checkpoint", "record", "other"} {
-		m.bad.WithLabelValues(kind)
+		for _, reason := range refusals {
+			m.bad.WithLabelValues(kind, reason)
+		}
 		m.conflicts.WithLabelValues(kind)
 	}
 	for _, k := range kindsOfErrors {

@@ -93,7 +93,7 @@ func TestAWatcherNeedsOnlyThePermissionsOfItsCluster(t *testing.T) {
 	}
 }
 
-func TestAForeignMessageIsCountedLoggedOnceAndDeliveredToNobody(t *testing.T) {
+func TestAForeignMessageIsCountedAndLoggedOnce(t *testing.T) {
 	s := startServer(t)
 	log, reg := &logSink{}, prometheus.NewRegistry()
 	b := connect(t, bus.Config{URLs: []string{s.url}, Log: slog.New(slog.NewTextHandler(log, nil)), Metrics: reg})
@@ -116,20 +116,45 @@ func TestAForeignMessageIsCountedLoggedOnceAndDeliveredToNobody(t *testing.T) {
 	}
 	f.write(t, 1)
 	f.settled(t)
-	if sessions := f.r.Wait(t, "one session", func([][]ledger.Notice) bool { return true }); len(sessions) != 1 || len(sessions[0]) != 4 {
-		t.Errorf("got %+v, want Opened, Complete and the two good events", sessions)
+	if sessions := f.r.Wait(t, "one session", func([][]ledger.Notice) bool { return true }); len(sessions) != 1 || len(sessions[0]) != 7 {
+		t.Errorf("got %+v, want Opened, Complete, the two good events, and three refused", sessions)
 	}
 	if got := log.count("bus message refused"); got != 4 {
 		t.Errorf("%d lines, want one for each of 4 subjects", got)
 	}
 	want := `
-# HELP slicecast_bus_bad_messages_total Messages that could not be read, by kind of subject.
+# HELP slicecast_bus_bad_messages_total Messages that could not be read, by kind of subject and reason.
 # TYPE slicecast_bus_bad_messages_total counter
-slicecast_bus_bad_messages_total{kind="checkpoint"} 1
-slicecast_bus_bad_messages_total{kind="event"} 2
-slicecast_bus_bad_messages_total{kind="other"} 2
-slicecast_bus_bad_messages_total{kind="record"} 0
-slicecast_bus_bad_messages_total{kind="state"} 0
+slicecast_bus_bad_messages_total{kind="checkpoint",reason="body"} 0
+slicecast_bus_bad_messages_total{kind="checkpoint",reason="content"} 0
+slicecast_bus_bad_messages_total{kind="checkpoint",reason="encoding"} 0
+slicecast_bus_bad_messages_total{kind="checkpoint",reason="header"} 1
+slicecast_bus_bad_messages_total{kind="checkpoint",reason="mismatch"} 0
+slicecast_bus_bad_messages_total{kind="checkpoint",reason="subject"} 0
+slicecast_bus_bad_messages_total{kind="event",reason="body"} 0
+slicecast_bus_bad_messages_total{kind="event",reason="content"} 0
+slicecast_bus_bad_messages_total{kind="event",reason="encoding"} 0
+slicecast_bus_bad_messages_total{kind="event",reason="header"} 2
+slicecast_bus_bad_messages_total{kind="event",reason="mismatch"} 0
+slicecast_bus_bad_messages_total{kind="event",reason="subject"} 0
+slicecast_bus_bad_messages_total{kind="other",reason="body"} 0
+slicecast_bus_bad_messages_total{kind="other",reason="content"} 0
+slicecast_bus_bad_messages_total{kind="other",reason="encoding"} 0
+slicecast_bus_bad_messages_total{kind="other",reason="header"} 0
+slicecast_bus_bad_messages_total{kind="other",reason="mismatch"} 0
+slicecast_bus_bad_messages_total{kind="other",reason="subject"} 2
+slicecast_bus_bad_messages_total{kind="record",reason="body"} 0
+slicecast_bus_bad_messages_total{kind="record",reason="content"} 0
+slicecast_bus_bad_messages_total{kind="record",reason="encoding"} 0
+slicecast_bus_bad_messages_total{kind="record",reason="header"} 0
+slicecast_bus_bad_messages_total{kind="record",reason="mismatch"} 0
+slicecast_bus_bad_messages_total{kind="record",reason="subject"} 0
+slicecast_bus_bad_messages_total{kind="state",reason="body"} 0
+slicecast_bus_bad_messages_total{kind="state",reason="content"} 0
+slicecast_bus_bad_messages_total{kind="state",reason="encoding"} 0
+slicecast_bus_bad_messages_total{kind="state",reason="header"} 0
+slicecast_bus_bad_messages_total{kind="state",reason="mismatch"} 0
+slicecast_bus_bad_messages_total{kind="state",reason="subject"} 0
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "slicecast_bus_bad_messages_total"); err != nil {
 		t.Error(err)

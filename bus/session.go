@@ -209,17 +209,16 @@ func (s *session) take(msg jetstream.Msg) error {
 	return nil
 }
 
-// tell hands on what a message says. One that cannot be read is nobody's.
+// tell hands on what a message says, or that it was refused.
 func (s *session) tell(m message, md *jetstream.MsgMetadata) error {
 	if s.r.entry != nil {
 		return s.r.entry(m)
 	}
 	n, err := s.b.codec.notice(m, s.r.headersOnly)
-	switch {
-	case err != nil:
+	if err != nil {
 		s.b.bad(m.subject, err)
-		return nil
-	case n.Kind == 0:
+	}
+	if n.Kind == 0 {
 		return nil
 	}
 	n.Seq, n.Stored = md.Sequence.Stream, md.Timestamp

@@ -30,7 +30,7 @@ func (s *States) Put(ctx context.Context, st endpoint.State, expect uint64) (led
 	return s.b.put(ctx, s.b.stateSpec(), m, expect, 0)
 }
 
-// Get reads the State of a Key from the leader: a Notice of Kind Changed, or Absent.
+// Get reads the State of a Key from the leader: a Notice of Kind Changed, Absent or Refused.
 func (s *States) Get(ctx context.Context, key endpoint.Key) (ledger.Notice, error) {
 	return s.b.get(ctx, s.b.stateSpec(), stateOf(key))
 }
