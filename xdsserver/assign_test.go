@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	gocmp "github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slicecast/slicecast/internal/endpoint"
@@ -186,28 +186,6 @@ func TestAPromisedPodIsNeverChosen(t *testing.T) {
 	}
 }
 
-func TestExplainNamesTheRuleOfEveryAddress(t *testing.T) {
-	old := sliceOf("prod", "a", 1, ep("10.0.0.1 rs- p"), ep("10.0.0.2 rs- moved"), ep("10.0.0.3 -st t"), ep("10.0.0.4 --- n"))
-	newer := sliceOf("prod", "b", 2, ep("10.0.0.1 rs- p"), ep("10.0.0.9 rs- moved"))
-	six := sliceOf("prod", "c", 3, ep("fd00::1 rs- p"))
-	far := withLabels(sliceOf("west", "w", 1, ep("10.2.0.1 rs- w")), "", "any")
-	svc := Service{States: []endpoint.State{stateOf(withLabels(old, "", "none"), withLabels(newer, "", "none"), withLabels(six, "", "none")), stateOf(far)}}
-	var got []string
-	for _, v := range Explain(svc, View{Cluster: "prod", Family: IPv4}, mustName(t, cart)) {
-		got = append(got, fmt.Sprintf("%s %s/%s %s", v.Addr, v.Cluster, v.Slice, v.Reason))
-	}
-	want := []string{
-		"10.0.0.1:8080 prod/a duplicate", "10.0.0.1:8080 prod/b ready", "10.0.0.2:8080 prod/a moved", "10.0.0.3:8080 prod/a terminating",
-		"10.0.0.4:8080 prod/a not ready", "10.0.0.9:8080 prod/b ready", "10.2.0.1:8080 west/w failover", "[fd00::1]:8080 prod/c family",
-	}
-	if diff := gocmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if r := Reason(99); r.String() != "unknown" {
-		t.Errorf("an unknown reason is %q", r)
-	}
-}
-
 func TestRandomServicesObeyTheStrictestClientAndNoOrder(t *testing.T) {
 	for seed := range uint64(600) {
 		r := endpointtest.NewRandom(seed)
@@ -237,22 +215,55 @@ func TestRandomServicesObeyTheStrictestClientAndNoOrder(t *testing.T) {
 	}
 }
 
-// checkVerdicts checks that Explain and Assign agree.
+// checkVerdicts checks that Explain and Assign agree: on what is kept, where, and how; and that a verdict that leaves an
+// address to another names one that is there.
 func checkVerdicts(t *testing.T, seed uint64, a Assignment, verdicts []Verdict) {
 	t.Helper()
 	var want, got []string
+	line := func(at netip.AddrPort, priority uint32, draining bool, region, zone string, of netip.AddrPort) string {
+		return fmt.Sprint(at, " p", priority, draining, region, "/", zone, of)
+	}
+	spoken := map[string]Reason{}
 	for _, v := range verdicts {
+		spoken[fmt.Sprintf("%s %q", v.Addr, []string{v.Cluster, v.Slice, v.UID, v.Endpoint.TargetName})] = v.Reason
+	}
+	for _, v := range verdicts {
+		if v.Rule == "" || v.Why == "" {
+			t.Fatalf("seed %d: no rule in %+v", seed, v)
+		}
 		if v.Reason.Kept() {
-			want = append(want, fmt.Sprint(v.Addr, !v.Reason.Chosen()))
+			got = append(got, line(v.Addr, v.Priority, !v.Reason.Chosen(), v.Region, strings.ToValidUTF8(v.Endpoint.Zone, "?"), v.Addition))
+		}
+		w := v.Winner
+		if (v.Reason == ReasonDuplicate || v.Reason == ReasonMoved) && w == nil {
+			t.Fatalf("seed %d: nobody speaks instead in %+v", seed, v)
+		}
+		if w == nil || v.Reason != ReasonDuplicate {
+			continue
+		}
+		r, there := spoken[fmt.Sprintf("%s %q", v.Addr, []string{w.Cluster, w.Slice, w.UID, w.Pod})]
+		if !there || w.Addr != v.Addr.Addr() {
+			t.Fatalf("seed %d: %+v speaks instead in %+v, and is not there", seed, *w, v)
+		}
+		if r == ReasonDuplicate && (w.UID == "" || w.UID != v.UID) { // The newest of a pod may itself give way.
+			t.Fatalf("seed %d: a duplicate speaks for a duplicate: %+v", seed, v)
 		}
 	}
-	for _, h := range encodeAssignment(a).addrs {
-		got = append(got, fmt.Sprint(h.at, h.draining))
+	for _, l := range a.Localities {
+		for _, e := range l.Endpoints {
+			want = append(want, line(e.Addr, l.Priority, e.Draining, l.Region, l.Zone, netip.AddrPort{}))
+			for _, m := range e.More {
+				want = append(want, line(m, l.Priority, e.Draining, l.Region, l.Zone, e.Addr))
+			}
+		}
 	}
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(want, got) {
-		t.Fatalf("seed %d: assigned %v, explained %v", seed, got, want)
+		t.Fatalf("seed %d: assigned %v, explained %v", seed, want, got)
+	}
+	if held := encodeAssignment(a).addrs; len(held) != len(want) {
+		t.Fatalf("seed %d: %d addresses are held, assigned %v", seed, len(held), want)
 	}
 }
 
