@@ -60,7 +60,7 @@ func NewCluster(dir string, change ...func(*server.Options)) (*Cluster, error) {
 
 // awaitLeader waits until the servers know each other.
 func (c *Cluster) awaitLeader() error {
-	for deadline := time.Now().Add(startWithin); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // the server has no signal for it
+	for deadline := time.Now().Add(startWithin); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		for _, s := range c.Servers {
 			if s.srv.JetStreamIsLeader() && len(s.srv.JetStreamClusterPeers()) == len(c.Servers) {
 				return nil

@@ -129,7 +129,7 @@ func (p *Proxy) back(to io.Writer, from io.Reader) {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for x := range pieces {
-			time.Sleep(time.Until(x.due)) //nolint:forbidigo // it is the fault that is made
+			time.Sleep(time.Until(x.due)) // the fault that is made
 			if _, err := to.Write(x.data); err != nil {
 				for range pieces { // so that the reader ends
 				}
