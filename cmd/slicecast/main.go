@@ -74,7 +74,7 @@ func newRoot() *cobra.Command {
 	addCommonFlags(root)
 	root.AddCommand(
 		standaloneCommand(), watcherCommand(), projectorCommand(), xdsCommand(),
-		eventsCommand(), getCommand(), clusterCommand(),
+		eventsCommand(), getCommand(), explainCommand(), clusterCommand(),
 		bootstrapCommand(), drainWaitCommand(), versionCommand(),
 	)
 	return root
