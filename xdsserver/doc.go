@@ -15,6 +15,32 @@
 //     empty assignment, a removed cluster), an assignment again after its cluster. A rejected version is not sent
 //     again until its content changes.
 //
+// What an address is worth is decided by one function (judge); Assign makes resources of its verdicts, and Explain tells
+// them with the rule of each. In this order:
+//
+//   - Reach (D19). Clusters that the client does not fail over to are out. Priority 0 is the client's own cluster, then
+//     its region, then the rest; a client of no cluster, and a name that is pinned to a cluster, have all at 0. How far
+//     is said by the label slicecast.io/failover in the client's own cluster, else in the smallest cluster name that has
+//     slices of the service, else by the server's default.
+//   - Family (D13), where the client asked for one.
+//   - Who speaks (D12). The newest slice of a pod, in one cluster and family, speaks for it; else, of those at one
+//     address and port, the more usable one, then the smaller cluster name, the newer slice, the smaller slice name.
+//   - Readiness (R1 to R3, D10), family by family: the ready ones; only if there is none in reach, those that serve and
+//     terminate.
+//   - Hints (R8), family by family, over the ready endpoints of the client's own cluster: those for nodes where the
+//     client names its node, every endpoint has one and one of them means it; else those for zones likewise; else none.
+//     So they fail open over the whole service, and never decide about the fallback.
+//   - What terminates while others are ready is left out, or DRAINING where the label slicecast.io/terminating of its own
+//     cluster says "drain" (D11). Clusters that are emitted never panic onto such endpoints.
+//
+// Within a service the slice with the highest version speaks for the labels, cluster by cluster. A value that means
+// nothing is as good as none; it is logged once, again when it changes, and counted while it stands.
+//
+// A pod that has an address in both families is, to a client of both, one endpoint: the IPv4 address, with the IPv6 one as
+// an additional address. gRPC and Envoy try it when the first does not connect; a client that does not know the field
+// has the IPv4 address, and one that cannot use that asks for ipv6. The gate counts additional addresses as held. Envoy
+// (1.40, seen) reads them only when the host is new: until the IPv4 address leaves, it keeps those that came with it.
+//
 // Backpressure: a stream has a window of unacknowledged responses per type and a set of dirty resources; the newest
 // content wins, and the writer of the memory never waits for a client. A stream that does not acknowledge, or whose
 // send blocks, for longer than the limit is ended and counted.
