@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,9 +17,10 @@ import (
 
 const (
 	callTimeout   = 5 * time.Second // of one request to the server where the caller's context has no end
-	historyLinger = time.Second     // that Close waits for copies on their way
-	historyFlight = 1024            // copies for history that may be on their way
-	saidKept      = 10_000          // subjects and errors that are remembered as logged
+	complainEvery = 10 * time.Minute
+	historyLinger = time.Second // that Close waits for copies on their way
+	historyFlight = 1024        // copies for history that may be on their way
+	saidKept      = 10_000      // subjects and errors that are remembered as logged
 )
 
 // Bus is one connection to the bus with all that is read and written over it. It is safe for use by many goroutines.
@@ -30,6 +32,7 @@ type Bus struct {
 	codec   *codec
 	link    *link
 	nc      *nats.Conn
+	live    atomic.Pointer[nats.Conn] // nc, for callbacks that may come before Connect has it
 	js      jetstream.JetStream
 	history jetstream.JetStream // its publishes are never waited for
 
@@ -38,6 +41,10 @@ type Bus struct {
 	said      map[string]bool             // subjects and errors that were logged already
 	streams   map[string]jetstream.Stream // handles by name, once seen
 	announced map[string]*announcement    // by role
+	// complained is when writes that fail were last logged, by stream and kind; troubles are the kinds of errors logged
+	// since the last connection.
+	complained map[string]time.Time
+	troubles   map[string]bool
 
 	closing chan struct{}  // closed by Close, ends the goroutines of claims
 	claims  sync.WaitGroup // those goroutines
@@ -54,11 +61,12 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	b := &Bus{
 		cfg: cfg, id: bootID(cfg.Name), log: cfg.Log, link: newLink(), closing: make(chan struct{}),
 		said: map[string]bool{}, streams: map[string]jetstream.Stream{}, announced: map[string]*announcement{},
+		complained: map[string]time.Time{}, troubles: map[string]bool{},
 	}
 	if b.codec, err = newCodec(); err != nil {
 		return nil, err
 	}
-	options, err := cfg.options()
+	options, err := b.options()
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +76,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	if b.nc, err = nats.Connect(strings.Join(cfg.URLs, ","), append(options, b.handlers()...)...); err != nil {
 		return nil, fmt.Errorf("connect to the bus: %w", err)
 	}
+	b.live.Store(b.nc)
 	if err := b.open(ctx); err != nil {
 		b.Close()
 		return nil, err
@@ -89,23 +98,20 @@ func (b *Bus) open(ctx context.Context) error {
 		return fmt.Errorf("open JetStream for history: %w", err)
 	}
 	if !b.nc.IsConnected() {
-		b.log.Warn("bus not reached yet", "url", redacted(b.cfg.URLs))
-		return nil
+		return nil // Said by the handlers.
 	}
 	if _, ok := b.link.wait(ctx); !ok {
 		return fmt.Errorf("connect to the bus: %w", ctx.Err())
 	}
-	var failed []error
-	for _, s := range b.specs() {
-		if _, _, err := b.ensure(ctx, s); err != nil {
-			failed = append(failed, err)
-		}
-	}
-	if err := errors.Join(failed...); err != nil {
-		if b.cfg.Server != nil {
+	for _, spec := range b.specs() {
+		_, _, err := b.ensure(ctx, spec)
+		switch {
+		case err == nil:
+		case b.cfg.Server != nil:
 			return err
+		default:
+			b.log.Warn("stream of the bus is not ready", "err", err)
 		}
-		b.log.Warn("streams of the bus are not ready", "err", err)
 	}
 	return nil
 }
@@ -114,6 +120,7 @@ func (b *Bus) open(ctx context.Context) error {
 func (b *Bus) handlers() []nats.Option {
 	up := func(nc *nats.Conn) {
 		b.metrics.connected.Set(1)
+		b.reached()
 		b.link.set(true)
 		url := nc.ConnectedUrlRedacted()
 		if b.cfg.Server != nil {
@@ -136,16 +143,15 @@ func (b *Bus) handlers() []nats.Option {
 				b.log.Warn("bus connection lost", "err", err)
 			}
 		}),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
-			level := slog.LevelDebug
-			if b.first(err.Error()) {
-				level = slog.LevelWarn
-			}
-			b.log.Log(context.Background(), level, "bus not reached", "err", err)
-		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.trouble(err) }),
+		nats.CustomReconnectDelay(b.pause),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) {
 				b.link.refuse(err.Error())
+			}
+			if sub == nil && !errors.Is(err, nats.ErrPermissionViolation) && !b.Connected() {
+				b.trouble(err)
+				return
 			}
 			b.metrics.reported.WithLabelValues(reportOf(err)).Inc()
 			if b.first(err.Error()) {
@@ -184,8 +190,16 @@ func (b *Bus) Close() {
 	b.metrics.connected.Set(0)
 }
 
-// bad counts a message that could not be read, and logs the first one of its subject.
+// bad counts a message that could not be read, and logs the first one of its subject; of those of a newer slicecast,
+// the first one at all.
 func (b *Bus) bad(subject string, err error) {
+	if errors.Is(err, ErrNewer) {
+		b.metrics.newer.WithLabelValues(kindLabel(subject)).Inc()
+		if b.first(ErrNewer.Error()) {
+			b.log.Warn("messages of a newer slicecast are left alone", "subject", clip(subject), "err", err)
+		}
+		return
+	}
 	reason := refusalOf(err)
 	b.metrics.bad.WithLabelValues(kindLabel(subject), reason).Inc()
 	if b.first(subject) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicecast/slicecast/bus"
 	"github.com/slicecast/slicecast/bus/bustest"
@@ -79,7 +80,14 @@ func TestAClusterOfServersKeepsTheContract(t *testing.T) {
 
 func TestAReaderSurvivesTheLossOfAServerAndAWriteNeedsAQuorum(t *testing.T) {
 	servers := startCluster(t)
-	b := connect(t, bus.Config{URLs: []string{servers[0].url, servers[1].url, servers[2].url}})
+	log, text := logger()
+	reg := prometheus.NewRegistry()
+	b := connect(t, bus.Config{URLs: []string{servers[0].url, servers[1].url, servers[2].url}, Log: log, Metrics: reg})
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log:\n%s", text)
+		}
+	})
 	f := followAll(t, b)
 	f.write(t, 50)
 	f.settled(t)
@@ -101,6 +109,12 @@ func TestAReaderSurvivesTheLossOfAServerAndAWriteNeedsAQuorum(t *testing.T) {
 	}
 	if !errors.Is(err, bus.ErrNoQuorum) {
 		t.Errorf("one of three servers: got %v, want ErrNoQuorum", err)
+	}
+	if isRefused(err) {
+		t.Errorf("%v is taken for refused: it passes by itself", err)
+	}
+	if n := samples(t, reg)["slicecast_bus_publish_errors_total{no_quorum}"]; n == 0 || text.count("kind=no_quorum") != 1 {
+		t.Errorf("%v failures counted, and %d lines, want some and 1", n, text.count("kind=no_quorum"))
 	}
 	servers[1].start(t)
 	// A write without an answer may arrive after all; the subject is given up, so that what is known is what is there.

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -20,9 +19,10 @@ type Config struct {
 	// Server in this process, as StartEmbedded gave it.
 	Server *Embedded
 
-	// CredsFile, NkeyFile (a seed), or User and Password say who the client is; at most one of the three.
-	CredsFile, NkeyFile, User, Password string
-	// CAFile checks the server, CertFile and KeyFile show who the client is. PEM files, all optional.
+	// CredsFile, NkeyFile (a seed), or User with Password or PasswordFile say who the client is; at most one of the three.
+	CredsFile, NkeyFile, User, Password, PasswordFile string
+	// CAFile checks the server, CertFile and KeyFile show who the client is. PEM files, all optional. These and the files
+	// above are read again for each connection, so what was rotated is used from the next one on.
 	CAFile, CertFile, KeyFile string
 	// InboxPrefix of replies, for permissions by cluster; default "_INBOX".
 	InboxPrefix string
@@ -35,6 +35,9 @@ type Config struct {
 
 	// RetryMin and RetryMax space the sessions of a reader after failures; default 1 s and 60 s.
 	RetryMin, RetryMax time.Duration
+	// RefreshEvery is how often, give or take a half, a reader opens a new session without need, against whatever no
+	// check finds; default 1 h.
+	RefreshEvery time.Duration
 	// CheckEvery is how often a quiet session asks whether its stream is still the same one; default 3 s.
 	CheckEvery time.Duration
 	// Heartbeat is how often the server shows a quiet session that it is alive; two missing end it; default 2 s.
@@ -62,23 +65,24 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("bus: %d replicas of streams are not 1 to 5", c.Replicas)
 	}
 	who := 0
-	for _, set := range [...]bool{c.CredsFile != "", c.NkeyFile != "", c.User != "" || c.Password != ""} {
+	for _, set := range [...]bool{c.CredsFile != "", c.NkeyFile != "", c.User != "" || c.Password != "" || c.PasswordFile != ""} {
 		if set {
 			who++
 		}
 	}
-	if who > 1 {
-		return c, errors.New("bus: give only one of credentials file, nkey file, and user with password")
+	if who > 1 || c.Password != "" && c.PasswordFile != "" {
+		return c, errors.New("bus: give only one of credentials file, nkey file, and user with one password")
 	}
 	orDefault(&c.EventsBytes, 2<<30)
 	orDefault(&c.StateBytes, 2<<30)
 	orDefault(&c.HistoryBytes, 1<<30)
 	orDefault(&c.RetryMin, time.Second)
 	orDefault(&c.RetryMax, time.Minute)
+	orDefault(&c.RefreshEvery, time.Hour)
 	orDefault(&c.CheckEvery, 3*time.Second)
 	orDefault(&c.Heartbeat, 2*time.Second)
 	orDefault(&c.ClaimTTL, 15*time.Second)
-	if c.RetryMin < 0 || c.RetryMax < c.RetryMin || c.CheckEvery < 0 || c.Heartbeat < 0 || c.ClaimTTL < time.Second {
+	if c.RetryMin < 0 || c.RetryMax < c.RetryMin || c.RefreshEvery < 0 || c.CheckEvery < 0 || c.Heartbeat < 0 || c.ClaimTTL < time.Second {
 		return c, errors.New("bus: a duration is negative, RetryMax is below RetryMin, or ClaimTTL is below 1 s")
 	}
 	return c, nil
@@ -88,50 +92,4 @@ func orDefault[T int64 | time.Duration](v *T, d T) {
 	if *v == 0 {
 		*v = d
 	}
-}
-
-// options are those of the connection, without its handlers. Reasons: a publish that was reported as failed must not
-// be sent later (no reconnect buffer); a half-open connection must be noticed soon; nothing gives up for good.
-func (c Config) options() ([]nats.Option, error) {
-	o := []nats.Option{
-		nats.Name(c.Name),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(500 * time.Millisecond),
-		nats.ReconnectJitter(500*time.Millisecond, time.Second),
-		nats.ReconnectBufSize(-1),
-		nats.RetryOnFailedConnect(true),
-		nats.PingInterval(10 * time.Second),
-		nats.MaxPingsOutstanding(2),
-		nats.IgnoreAuthErrorAbort(),
-		nats.PermissionErrOnSubscribe(true),
-	}
-	if c.InboxPrefix != "" {
-		o = append(o, nats.CustomInboxPrefix(c.InboxPrefix))
-	}
-	if c.Server != nil {
-		o = append(o, nats.InProcessServer(c.Server))
-		if user, password := c.Server.login(); user != "" {
-			o = append(o, nats.UserInfo(user, password))
-		}
-		return o, nil
-	}
-	if c.CAFile != "" {
-		o = append(o, nats.RootCAs(c.CAFile))
-	}
-	if c.CertFile != "" {
-		o = append(o, nats.ClientCert(c.CertFile, c.KeyFile))
-	}
-	switch {
-	case c.CredsFile != "":
-		o = append(o, nats.UserCredentials(c.CredsFile))
-	case c.NkeyFile != "":
-		nkey, err := nats.NkeyOptionFromSeed(c.NkeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read nkey seed %s: %w", c.NkeyFile, err)
-		}
-		o = append(o, nkey)
-	case c.User != "" || c.Password != "":
-		o = append(o, nats.UserInfo(c.User, c.Password))
-	}
-	return o, nil
 }

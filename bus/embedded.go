@@ -3,7 +3,6 @@ package bus
 import (
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,7 +37,7 @@ type EmbeddedConfig struct {
 	// AllowAnonymous lets everybody in who can reach Listen.
 	AllowAnonymous bool
 	// CertFile and KeyFile make Listen a TLS listener; CAFile asks clients for a certificate of that authority, which
-	// then takes the place of the password.
+	// then takes the place of the password. The files are read again for each client, so rotation needs no restart.
 	CAFile, CertFile, KeyFile string
 
 	// Log is required.
@@ -146,25 +145,20 @@ func (e *Embedded) guard(cfg EmbeddedConfig, o *server.Options) error {
 		return errors.New("bus listener: a certificate and its key belong together, and an authority of clients needs both")
 	}
 	if cfg.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+		f := certFiles{ca: cfg.CAFile, cert: cfg.CertFile, key: cfg.KeyFile, log: cfg.Log}
+		config, err := f.load()
 		if err != nil {
 			return fmt.Errorf("bus listener: %w", err)
 		}
-		o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return f.newest(), nil }
+		o.TLSConfig, o.TLSVerify = config, cfg.CAFile != ""
 		o.TLSTimeout = 5
 	}
-	if cfg.CAFile != "" {
-		pem, err := os.ReadFile(cfg.CAFile)
-		if err != nil {
-			return fmt.Errorf("bus listener: authority of clients: %w", err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("bus listener: authority of clients: no certificate in %s", cfg.CAFile)
-		}
-		o.TLSConfig.ClientCAs, o.TLSConfig.ClientAuth, o.TLSVerify = pool, tls.RequireAndVerifyClientCert, true
+	if cfg.CAFile != "" && cfg.Password == "" {
+		return nil
 	}
-	if cfg.AllowAnonymous || cfg.CAFile != "" && cfg.Password == "" {
+	if cfg.AllowAnonymous {
+		cfg.Log.Warn("bus listener lets everybody in", "listen", cfg.Listen)
 		return nil
 	}
 	e.user, e.password = cfg.User, cfg.Password

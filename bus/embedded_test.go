@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -107,18 +108,61 @@ func TestAListenerForEverybodyIsOnlyOnDemand(t *testing.T) {
 }
 
 func TestAListenerWithTLSChecksBothSides(t *testing.T) {
-	dir := t.TempDir()
-	ca, cert, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	must(t, writeCertificates(ca, cert, key))
-	e := embedded(t, bus.EmbeddedConfig{Listen: ":0", CertFile: cert, KeyFile: key, CAFile: ca})
-	if b := connect(t, bus.Config{URLs: []string{e.URL()}, CAFile: ca, CertFile: cert, KeyFile: key}); !b.Connected() {
+	f := newAuthority(t, "one").issue(t, files(t), time.Now().Add(time.Hour))
+	e := embedded(t, bus.EmbeddedConfig{Listen: ":0", CertFile: f.cert, KeyFile: f.key, CAFile: f.ca})
+	if b := connect(t, bus.Config{URLs: []string{e.URL()}, CAFile: f.ca, CertFile: f.cert, KeyFile: f.key}); !b.Connected() {
 		t.Error("not connected with a certificate")
 	}
-	if b := connect(t, bus.Config{URLs: []string{e.URL()}, CAFile: ca}); b.Connected() {
+	if b := connect(t, bus.Config{URLs: []string{e.URL()}, CAFile: f.ca}); b.Connected() {
 		t.Error("connected without a certificate")
 	}
 	if b := connect(t, bus.Config{Server: e}); !b.Connected() {
 		t.Error("not connected in the same process")
+	}
+}
+
+// All addresses of the machine can be reached by others, so nothing there is open unless somebody has said so.
+func TestAListenerOnAllAddressesIsGuardedUnlessToldOtherwise(t *testing.T) {
+	f := newAuthority(t, "one").issue(t, files(t), time.Now().Add(time.Hour))
+	for name, tt := range map[string]struct {
+		server bus.EmbeddedConfig
+		client bus.Config
+	}{
+		"a password": {bus.EmbeddedConfig{Password: "secret"}, bus.Config{User: "slicecast", Password: "secret"}},
+		"TLS and a password": {
+			bus.EmbeddedConfig{CertFile: f.cert, KeyFile: f.key, User: "me", Password: "secret"},
+			bus.Config{User: "me", Password: "secret", CAFile: f.ca},
+		},
+		"certificates of both": {
+			bus.EmbeddedConfig{CertFile: f.cert, KeyFile: f.key, CAFile: f.ca},
+			bus.Config{CAFile: f.ca, CertFile: f.cert, KeyFile: f.key},
+		},
+		"told otherwise": {bus.EmbeddedConfig{AllowAnonymous: true}, bus.Config{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log, text := logger()
+			tt.server.Listen, tt.server.DataDir, tt.server.Log = "0.0.0.0:0", t.TempDir(), log
+			e, err := bus.StartEmbedded(tt.server)
+			must(t, err)
+			t.Cleanup(e.Shutdown)
+			_, port, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimPrefix(e.URL(), "nats://"), "tls://"))
+			must(t, err)
+			url := []string{"nats://127.0.0.1:" + port}
+			tt.client.URLs = url
+			if b := connect(t, tt.client); !b.Connected() {
+				t.Error("not connected with what it asks for")
+			}
+			if b := connect(t, bus.Config{URLs: url, CAFile: tt.client.CAFile}); b.Connected() != tt.server.AllowAnonymous {
+				t.Errorf("connected with nothing to show: %v", b.Connected())
+			}
+			want := 0
+			if tt.server.AllowAnonymous {
+				want = 1
+			}
+			if n := text.count("bus listener lets everybody in"); n != want {
+				t.Errorf("%d warnings of an open listener, want %d", n, want)
+			}
+		})
 	}
 }
 
@@ -129,6 +173,8 @@ func TestAConfigThatCannotBeMeantIsRefused(t *testing.T) {
 		"two buses":      {URLs: urls, Server: embedded(t, bus.EmbeddedConfig{})},
 		"half a pair":    {URLs: urls, CertFile: "x"},
 		"two identities": {URLs: urls, CredsFile: "x", User: "y"},
+		"two passwords":  {URLs: urls, Password: "x", PasswordFile: "y"},
+		"no password":    {URLs: urls, User: "x", PasswordFile: "/none"},
 		"too many":       {URLs: urls, Replicas: 6},
 		"no such seed":   {URLs: urls, NkeyFile: "/none"},
 		"no such creds":  {URLs: urls, CredsFile: "/none"},

@@ -157,6 +157,20 @@ func TestAReaderNoticesThatTheLastOfItsClusterIsPurgedInABusyStream(t *testing.T
 	}
 }
 
+// What lies in the middle of a stream may be lost without a trace in its first and last sequence.
+func TestAnOldSessionIsRenewedAgainstWhateverNoCheckFinds(t *testing.T) {
+	s := startServer(t)
+	b := connect(t, bus.Config{URLs: []string{s.url}, RefreshEvery: 200 * time.Millisecond})
+	f := followAll(t, b)
+	f.write(t, 3)
+	f.settled(t)
+	st, err := b.JetStream().Stream(t.Context(), "SLICECAST_EVENTS")
+	must(t, err)
+	must(t, st.Purge(t.Context(), jetstream.WithPurgeSubject("slicecast.v1.events.ca.prod.shop.shop-1")))
+	delete(f.last, "shop-1")
+	f.settled(t)
+}
+
 func TestAReaderSurvivesAStreamThatAnotherProcessMakesAgain(t *testing.T) {
 	s := startServer(t)
 	b := connect(t, bus.Config{URLs: []string{s.url}})

@@ -118,6 +118,9 @@ func (c *codec) notice(m message, headersOnly bool) (ledger.Notice, error) {
 	if err != nil {
 		return ledger.Notice{}, refuse(badSubject, err)
 	}
+	if err := notNewer(m.header); err != nil {
+		return ledger.Notice{}, fmt.Errorf("message of %s: %w", clip(m.subject), err)
+	}
 	n := ledger.Notice{Cluster: s.cluster, Key: s.key, Slice: s.slice}
 	switch s.kind {
 	case eventSubject, historySubject:

@@ -17,7 +17,9 @@ type metrics struct {
 	bad        *prometheus.CounterVec   // kind
 	conflicts  *prometheus.CounterVec   // kind
 	failed     *prometheus.CounterVec   // kind
+	newer      *prometheus.CounterVec   // kind
 	reported   *prometheus.CounterVec   // kind
+	unreached  *prometheus.CounterVec   // kind
 	dropped    prometheus.Counter
 	claimsLost prometheus.Counter
 }
@@ -34,6 +36,7 @@ const (
 	whyStuck     = "stuck"     // the server does not deliver what it has
 	whyDeleted   = "deleted"   // the server has no such consumer any more
 	whyResync    = "resync"    // the reader asked for it
+	whyRefresh   = "refresh"   // it was old, and nothing else
 	whyFailed    = "failed"    // it could not be opened, or another error
 )
 
@@ -52,6 +55,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		bad:       counter("bad_messages_total", "Messages that could not be read, by kind of subject and reason.", "kind", "reason"),
 		conflicts: counter("conflicts_total", "Writes that lost their compare-and-set, by kind of subject.", "kind"),
 		failed:    counter("publish_errors_total", "Writes that failed, by kind of error.", "kind"),
+		newer:     counter("newer_messages_total", "Messages of a newer major version that were left alone, by kind of subject.", "kind"),
+		unreached: counter("connect_errors_total", "Connections to the bus that could not be made, by kind of error.", "kind"),
 		reported:  counter("async_errors_total", "Errors that the client library reported beside calls, by kind.", "kind"),
 		snapshot: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "slicecast", Subsystem: "bus", Name: "snapshot_seconds", Help: "Time from the opening of a session to the end of its snapshot.",
@@ -63,7 +68,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	for _, stream := range [...]string{eventsStream, stateStream, replicasStream} {
 		m.snapshot.WithLabelValues(stream)
-		for _, reason := range [...]string{whyStart, whyLost, whyRecreated, whyBack, whyGap, whyEmptied, whyStuck, whyHeartbeat, whyDeleted, whyResync, whyFailed} {
+		for _, reason := range [...]string{whyStart, whyLost, whyRecreated, whyBack, whyGap, whyEmptied, whyStuck, whyHeartbeat, whyDeleted, whyResync, whyRefresh, whyFailed} {
 			m.sessions.WithLabelValues(stream, reason)
 		}
 	}
@@ -72,6 +77,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			m.bad.WithLabelValues(kind, reason)
 		}
 		m.conflicts.WithLabelValues(kind)
+		m.newer.WithLabelValues(kind)
 	}
 	for _, k := range kindsOfErrors {
 		m.failed.WithLabelValues(k.kind)
@@ -80,7 +86,12 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	for _, kind := range [...]string{kindPermission, kindSlow, kindOther} {
 		m.reported.WithLabelValues(kind)
 	}
-	for _, c := range [...]prometheus.Collector{m.connected, reconnects, m.sessions, m.snapshot, m.bad, m.conflicts, m.failed, m.reported, dropped, lost} {
+	for _, kind := range [...]string{troubleRefused, troubleTLS, troubleUnreachable} {
+		m.unreached.WithLabelValues(kind)
+	}
+	for _, c := range [...]prometheus.Collector{
+		m.connected, reconnects, m.sessions, m.snapshot, m.bad, m.newer, m.conflicts, m.failed, m.reported, m.unreached, dropped, lost,
+	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of the bus: %w", err)
 		}

@@ -76,7 +76,7 @@ func TestMetricsTellWhatHappenedAndGrowNoLabels(t *testing.T) {
 	}
 	slices.Sort(names)
 	all := []string{
-		"async_errors_total", "bad_messages_total", "claims_lost_total", "conflicts_total", "connected", "history_dropped_total",
+		"async_errors_total", "bad_messages_total", "claims_lost_total", "conflicts_total", "connect_errors_total", "connected", "history_dropped_total", "newer_messages_total",
 		"publish_errors_total", "reconnects_total", "sessions_total", "snapshot_seconds",
 	}
 	for i := range all {

@@ -30,7 +30,28 @@ func (b *Bus) put(ctx context.Context, spec jetstream.StreamConfig, m message, e
 		b.metrics.conflicts.WithLabelValues(kindLabel(m.subject)).Inc()
 		return ledger.Result{}, nil
 	default:
+		b.complain(spec.Name, err)
 		return ledger.Result{}, err
+	}
+}
+
+// complain logs a write that failed for a reason that has a name, once for each kind in a while: all writes of all
+// subjects may fail so, and each of them again and again.
+func (b *Bus) complain(stream string, err error) {
+	kind := kindOf(err)
+	switch kind {
+	case kindNotConnected, kindTimeout, kindOther:
+		return // The connection has its own lines; the rest is the caller's.
+	}
+	b.mu.Lock()
+	last, now := b.complained[stream+kind], time.Now()
+	due := last.IsZero() || now.Sub(last) >= complainEvery
+	if due {
+		b.complained[stream+kind] = now
+	}
+	b.mu.Unlock()
+	if due {
+		b.log.Error("writes to the bus are refused", "stream", stream, "kind", kind, "err", err)
 	}
 }
 
@@ -94,6 +115,9 @@ func (b *Bus) get(ctx context.Context, spec jetstream.StreamConfig, subject stri
 	n, err := b.codec.notice(message{raw.Subject, header(raw.Header), raw.Data}, false)
 	if err != nil {
 		b.bad(subject, err)
+	}
+	if errors.Is(err, ErrNewer) {
+		return ledger.Notice{}, fmt.Errorf("read: %w", err)
 	}
 	n.Seq, n.Stored = raw.Sequence, raw.Time
 	return n, nil

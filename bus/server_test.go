@@ -83,12 +83,23 @@ func connect(t *testing.T, cfg bus.Config) *bus.Bus {
 	return b
 }
 
+// onFailure gives a logger whose lines are shown when the test fails.
+func onFailure(t *testing.T) *slog.Logger {
+	log, text := logger()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", t.Name(), text)
+		}
+	})
+	return log
+}
+
 func fill(t *testing.T, cfg bus.Config) bus.Config {
 	if cfg.Name == "" {
 		cfg.Name = fmt.Sprintf("test/%s", t.Name())
 	}
 	if cfg.Log == nil {
-		cfg.Log = quiet
+		cfg.Log = onFailure(t)
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()

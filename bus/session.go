@@ -41,6 +41,7 @@ var (
 	errGap       = errors.New("a message was not delivered")
 	errEmptied   = errors.New("the stream has lost the last message that was read")
 	errStuck     = errors.New("the server does not deliver what it has")
+	errOld       = errors.New("the session is old")
 )
 
 // handlerError is an error of the caller's handler.
@@ -81,7 +82,7 @@ func reasonOf(err error) string {
 		reason string
 	}{
 		{ledger.ErrResync, whyResync}, {errLost, whyLost}, {ErrNotConnected, whyLost}, {errRecreated, whyRecreated}, {errBack, whyBack},
-		{errGap, whyGap}, {errEmptied, whyEmptied}, {errStuck, whyStuck}, {jetstream.ErrNoHeartbeat, whyHeartbeat}, {jetstream.ErrConsumerDeleted, whyDeleted},
+		{errGap, whyGap}, {errEmptied, whyEmptied}, {errStuck, whyStuck}, {errOld, whyRefresh}, {jetstream.ErrNoHeartbeat, whyHeartbeat}, {jetstream.ErrConsumerDeleted, whyDeleted},
 	} {
 		if errors.Is(err, c.err) {
 			return c.reason

@@ -14,7 +14,7 @@ type spacing struct {
 // in [0, 1). A good session that is lost is followed by the next one at once. A resync is always spaced: the content
 // was doubtful, not the connection, and every reader of the stream may think so at the same moment.
 func (s *spacing) next(reason string, complete bool, lasted time.Duration, jitter float64) time.Duration {
-	if reason == whyLost {
+	if reason == whyLost || reason == whyRefresh {
 		s.failures = 0
 		return 0
 	}

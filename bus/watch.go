@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,12 +25,17 @@ type watch struct {
 func (w *watch) run(ctx context.Context, lost <-chan struct{}) error {
 	tick := time.NewTicker(w.s.b.cfg.CheckEvery)
 	defer tick.Stop()
+	// Spread, so that the readers of a stream do not all begin anew at once.
+	old := time.NewTimer(time.Duration((0.5 + rand.Float64()) * float64(w.s.b.cfg.RefreshEvery)))
+	defer old.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-lost:
 			return errLost
+		case <-old.C:
+			return errOld
 		case <-tick.C:
 		}
 		if seen := w.s.seen.Load(); seen != w.last {
