@@ -106,7 +106,7 @@ func alone(ctx context.Context, log *slog.Logger, claim func(context.Context) (f
 // project adds the projector of all clusters.
 func (g *group) project(ctx context.Context) error {
 	p, err := projector.New(projector.Config{
-		Events: g.bus.Events(), States: g.bus.States(), Certifier: g.bus.States(),
+		Events: g.bus.Events(), States: g.bus.States(), Certifier: g.bus.States(), Ranks: g.ranks(ctx),
 		Propagation: g.t.propagation, Registerer: g.t.registry, Log: g.t.log,
 	})
 	if err != nil {
@@ -115,6 +115,27 @@ func (g *group) project(ctx context.Context) error {
 	g.Go(func() error { return p.Run(ctx) })
 	g.roles = append(g.roles, readiness{"projector", g.onBus})
 	return nil
+}
+
+// ranks tells the projectors on the bus of this one, and this one of them. Where nobody else can reach the bus there is
+// no other.
+func (g *group) ranks(ctx context.Context) *projector.Ranks {
+	if g.alone {
+		return nil
+	}
+	const role = "projector"
+	ranks := projector.NewRanks(g.bus.ID())
+	g.Go(func() error { return g.bus.Announce(ctx, role, nil) })
+	g.Go(func() error {
+		return g.bus.Members(ctx, role, func(members []bus.Member) {
+			live := make([]string, len(members))
+			for i, m := range members {
+				live[i] = m.ID
+			}
+			ranks.Set(live)
+		})
+	})
+	return ranks
 }
 
 func (g *group) onBus() (bool, string) {
