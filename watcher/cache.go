@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ func (l *loop) identified(ctx context.Context, uid string) {
 	l.uid = uid
 	l.hear()
 	l.judgeRecord(ctx)
+	l.judgeOthers(ctx)
 }
 
 // hear notes that the source can be heard.
@@ -92,7 +94,7 @@ func (l *loop) update(ctx context.Context, u Update) {
 	}
 	switch u.Kind {
 	case Listing:
-		l.mark = mark{l.number, l.ledger.Seq(), max(l.top, l.asOf.Resource)}
+		l.mark = mark{l.number, l.ledger.Seq(), max(l.top, l.asOf.Resource), l.vouched}
 		return
 	case Lost:
 		l.lost(u.Err)
@@ -101,25 +103,57 @@ func (l *loop) update(ctx context.Context, u Update) {
 		l.list(ctx, u)
 	case Changed:
 		if l.listed {
+			delete(l.hidden, object{u.Namespace, u.Name})
 			l.hold(u.Slice, true)
 		}
 	case Removed:
-		if s := l.objects[object{u.Namespace, u.Name}]; l.listed && s != nil {
-			l.drop(s, true)
-		}
+		l.removed(u)
 	}
+	stale := l.stale
 	l.hear()
+	if stale {
+		l.judgeRecord(ctx)
+	}
 	if l.listed && u.Kind != Listed {
-		l.advance(u.AsOf)
+		l.advance(u.Namespace, u.AsOf)
 	}
 }
 
-// advance moves the as-of, which makes tombstones possible that waited for it.
-func (l *loop) advance(resource uint64) {
-	if resource <= l.asOf.Resource {
+// removed takes an object out of the cache, or notes that it is there and hidden.
+func (l *loop) removed(u Update) {
+	if !l.listed {
 		return
 	}
-	l.asOf.Resource = resource
+	id := object{u.Namespace, u.Name}
+	if u.There {
+		l.hidden[id] = u.AsOf
+	} else {
+		delete(l.hidden, id)
+	}
+	if s := l.objects[id]; s != nil {
+		l.drop(s, true)
+	}
+}
+
+// advance moves the as-of of a namespace, or of all, which makes tombstones possible that waited for it.
+func (l *loop) advance(namespace string, resource uint64) {
+	moved := false
+	if at, parted := l.parts[namespace]; parted {
+		if moved = resource > at; moved {
+			l.parts[namespace] = resource
+		}
+		for _, at := range l.parts {
+			resource = min(resource, at)
+		}
+	} else if l.parts != nil {
+		return
+	}
+	if resource > l.asOf.Resource {
+		l.asOf.Resource, moved = resource, true
+	}
+	if !moved {
+		return
+	}
 	l.stirred = true
 	for s := range l.awaiting {
 		l.touch(s)
@@ -149,12 +183,16 @@ func (l *loop) list(ctx context.Context, u Update) {
 		there[objectOf(&u.Slices[i])] = true
 		l.hold(u.Slices[i], u.Live)
 	}
+	l.hidden = map[object]uint64{}
+	maps.Copy(l.hidden, u.Hidden)
 	for o, s := range l.objects {
 		if !there[o] {
 			l.drop(s, u.Live)
 		}
 	}
+	l.parts = maps.Clone(u.Parts)
 	l.asOf = endpoint.Version{Generation: l.generation, Resource: u.AsOf}
+	l.nextWeigh = time.Now()
 	if first {
 		l.cfg.Log.Info("slices of the cluster listed", "slices", len(u.Slices), "revision", l.asOf.String())
 	}
@@ -168,7 +206,7 @@ func (l *loop) hold(sl endpoint.Slice, live bool) {
 		l.drop(old, live) // it belongs to another service now
 	}
 	s := l.subject(p)
-	h := Held{sl.Version, sl.Hash(), sl.Translator}
+	h := Held{Version: sl.Version, Hash: sl.Hash(), Translator: sl.Translator}
 	if h == s.held {
 		return
 	}
@@ -190,7 +228,7 @@ func (l *loop) hold(sl endpoint.Slice, live bool) {
 
 // leave notes, before the cache of a slice changes, as of when the view is right about it.
 func (l *loop) leave(s *subject) {
-	if l.complete && s.held.Settled(s.seen) {
+	if l.complete && l.heldBy(s).Settled(s.seen) {
 		s.right = l.asOf.Resource
 	}
 }
@@ -213,50 +251,6 @@ func (l *loop) observe(stage string, from, to time.Time) {
 	if d := to.Sub(from); l.cfg.Propagation != nil && !from.IsZero() && !to.IsZero() && d >= 0 {
 		l.cfg.Propagation.WithLabelValues(stage).Observe(d.Seconds())
 	}
-}
-
-// wentBack reports whether a consistent list proves that the history of the cluster went back: it is older than a
-// version that was known when it began, or holds a slice at a version below the one known by then, or with other
-// content at the same version.
-func (l *loop) wentBack(u *Update) bool {
-	if u.AsOf < l.mark.top {
-		l.cfg.Log.Error("the cluster's history went back: its list is older than what was known before",
-			"list", u.AsOf, "known", l.mark.top)
-		return true
-	}
-	if l.mark.session != l.number {
-		return false
-	}
-	for i := range u.Slices {
-		sl := &u.Slices[i]
-		s := l.subjects[Place{sl.Key, sl.Name}]
-		if s == nil || s.known.Seq == 0 || s.known.Seq > l.mark.seq || s.known.Version.Generation != l.generation {
-			continue
-		}
-		h := Held{sl.Version, sl.Hash(), sl.Translator}
-		if s.known.Version.After(sl.Version) || Decide(h, s.known, l.asOf, false) == Disagree && l.dispute() {
-			l.cfg.Log.Error("the cluster's history went back: a slice is not what was known before",
-				"key", sl.Key.String(), "slice", sl.Name, "list", sl.Version.String(), "known", s.known.Version.String())
-			return true
-		}
-	}
-	return false
-}
-
-// dispute reports whether other content at the same version may count as proof now. A cluster says one thing at one
-// version; but two builds that translate differently under one TranslatorVersion would dispute for ever, so this kind
-// of proof is spaced from 10 min to a day.
-func (l *loop) dispute() bool {
-	now := time.Now()
-	if now.Before(l.nextDispute) {
-		if l.relistAt.IsZero() {
-			l.relistAt = l.nextDispute
-		}
-		return false
-	}
-	l.disputePause = min(max(2*l.disputePause, 10*time.Minute), 24*time.Hour)
-	l.nextDispute = now.Add(l.disputePause)
-	return true
 }
 
 // version gives versions to the slices of a source that has none: content that the bus or the cache holds keeps its

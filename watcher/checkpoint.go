@@ -45,7 +45,7 @@ func (l *loop) certifyAt() time.Time {
 
 // certify writes a checkpoint of the followed view, when it says more than the last one.
 func (l *loop) certify(ctx context.Context, now time.Time) {
-	if !l.stirred || l.certifying || !l.writable() || now.Before(l.certifyAt()) {
+	if !l.stirred || l.certifying || !l.writable() || l.narrowed || now.Before(l.certifyAt()) {
 		return
 	}
 	l.stirred, l.lastLook = false, now
@@ -111,7 +111,7 @@ func latest(a, b time.Time) time.Time {
 func (l *loop) unsettled() iter.Seq[Unsettled] {
 	return func(yield func(Unsettled) bool) {
 		for s := range l.open {
-			if !yield(Unsettled{s.held, s.seen, s.right}) {
+			if !yield(Unsettled{l.heldBy(s), s.seen, s.right}) {
 				return
 			}
 		}
@@ -135,7 +135,7 @@ func (l *loop) tell(now time.Time) {
 	st := Status{
 		Cluster: l.cfg.Cluster, UID: l.uid, Generation: l.generation, AsOf: l.asOf,
 		Slices: len(l.objects), Dirty: l.dirty, Inflight: l.inflight, Connected: l.connected, Heard: l.heard,
-		Checkpoint: l.cert.Complete, CheckpointTime: l.cert.Written,
+		Checkpoint: l.cert.Complete, CheckpointTime: l.cert.Written, HeldRemovals: l.held,
 	}
 	st.Why = l.why()
 	st.Ready = st.Why == ""
@@ -149,6 +149,7 @@ func (l *loop) tell(now time.Time) {
 	}
 	if st != *before {
 		l.w.status.Store(&st)
+		l.w.say(before)
 	}
 }
 
@@ -180,6 +181,8 @@ func (l *loop) why() string {
 		return "the slices are not listed yet"
 	case l.stale:
 		return "the source was not heard for too long"
+	case l.rival:
+		return "another watcher of the cluster publishes another part of it"
 	}
 	return ""
 }

@@ -41,17 +41,25 @@ type Held struct {
 	Version    endpoint.Version
 	Hash       endpoint.Hash
 	Translator uint32
+	Hidden     bool // the object is there at Version, and this translation publishes nothing of it
 }
 
 // Absent reports whether the cache does not hold the slice.
 func (h Held) Absent() bool { return h.Version.IsZero() }
 
-// Settled reports whether the bus says of the slice what the cache says.
+// Settled reports whether the bus says of the slice what the cache says, or what a newer translation says of the same.
 func (h Held) Settled(view Entry) bool {
-	if h.Absent() {
+	newer := view.Seq != 0 && view.Translator > h.Translator
+	switch {
+	case h.Absent():
 		return !view.Live()
+	case h.Hidden:
+		return !view.Live() || newer
+	case view.Version != h.Version:
+		return false
+	default:
+		return newer || view.Live() && view.Hash == h.Hash
 	}
-	return view.Live() && view.Version == h.Version && view.Hash == h.Hash
 }
 
 // Action is what a watcher does about one slice.
@@ -81,12 +89,18 @@ func Missing(cached func(Place) bool, view iter.Seq2[Place, Entry]) []Place {
 //
 //   - A slice in the cache is written if the bus has no message of it, or an older one. At equal versions only a
 //     higher translator may replace other content; a lower one keeps still.
+//   - An object that this translation hides is such a content too: a tombstone at the object's own version, so that
+//     the newer of two translations wins about what is published as it does about bytes. What a newer one has
+//     published stays as long as the object is there.
 //   - A slice that is live on the bus and not in the cache gets a tombstone at asOf, but only if that is newer.
 //     One of a lower generation is a leftover: the caller says by proven whether a consistent read that began after
 //     the message was seen has shown that the API does not hold it.
 //
 // asOf is the version that the cache is complete as of.
 func Decide(cached Held, view Entry, asOf endpoint.Version, proven bool) Action {
+	if cached.Hidden {
+		return hide(cached, view)
+	}
 	if cached.Absent() {
 		leftover := view.Version.Generation != asOf.Generation
 		if view.Live() && asOf.After(view.Version) && (proven || !leftover) {
@@ -108,6 +122,18 @@ func Decide(cached Held, view Entry, asOf endpoint.Version, proven bool) Action 
 		return Put
 	case cached.Translator < view.Translator:
 		return Nothing
+	default:
+		return Disagree
+	}
+}
+
+// hide is Decide for an object that the cache's translation does not publish.
+func hide(cached Held, view Entry) Action {
+	switch c := cached.Version.Compare(view.Version); {
+	case !view.Live() || view.Translator > cached.Translator || c < 0:
+		return Nothing
+	case c > 0 || cached.Translator > view.Translator:
+		return Tombstone
 	default:
 		return Disagree
 	}

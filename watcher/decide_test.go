@@ -18,7 +18,8 @@ func TestEveryWriteIsComparedBefore(t *testing.T) {
 		return Entry{Seq: 9, Version: ver(g, r), Hash: h, Translator: tr}
 	}
 	gone := func(g, r uint64) Entry { return Entry{Seq: 9, Version: ver(g, r), Gone: true, Translator: 1} }
-	held := Held{ver(2, 10), hashA, 1}
+	held := Held{Version: ver(2, 10), Hash: hashA, Translator: 1}
+	hidden := Held{Version: ver(2, 10), Translator: 2, Hidden: true}
 	tests := []struct {
 		name   string
 		cached Held
@@ -47,6 +48,15 @@ func TestEveryWriteIsComparedBefore(t *testing.T) {
 		{"leftover of a lower generation, no proof", Held{}, live(1, 19, hashA, 1), false, Nothing},
 		{"leftover of a lower generation, proved", Held{}, live(1, 99, hashA, 1), true, Tombstone},
 		{"live in a higher generation", Held{}, live(3, 1, hashA, 1), true, Nothing},
+		{"hidden, nothing on the bus", hidden, Entry{}, false, Nothing},
+		{"hidden, gone on the bus", hidden, gone(2, 9), false, Nothing},
+		{"hidden, older on the bus", hidden, live(2, 9, hashA, 2), false, Tombstone},
+		{"hidden, of a lower generation on the bus", hidden, live(1, 99, hashA, 2), false, Tombstone},
+		{"hidden, published at the same version by an older translator", hidden, live(2, 10, hashA, 1), false, Tombstone},
+		{"hidden, published at the same version by the same translator", hidden, live(2, 10, hashA, 2), false, Disagree},
+		{"hidden, published by a newer translator", hidden, live(2, 9, hashA, 3), false, Nothing},
+		{"hidden, newer on the bus", hidden, live(2, 11, hashA, 1), false, Nothing},
+		{"published, hidden at the same version by a newer translator", held, Entry{Seq: 9, Version: ver(2, 10), Gone: true, Translator: 2}, false, Nothing},
 	}
 	for _, tt := range tests {
 		if got := Decide(tt.cached, tt.view, ver(2, 20), tt.proven); got != tt.want {
@@ -59,7 +69,7 @@ func TestAFloorIsOneThatTheViewIsRightAbout(t *testing.T) {
 	h := endpoint.Hash{1}
 	live := func(g, r uint64) Entry { return Entry{Seq: 1, Version: ver(g, r), Hash: h} }
 	gone := func(g, r uint64) Entry { return Entry{Seq: 1, Version: ver(g, r), Gone: true} }
-	held := Held{ver(2, 10), h, 1}
+	held := Held{Version: ver(2, 10), Hash: h, Translator: 1}
 	tests := []struct {
 		name string
 		open []Unsettled
@@ -73,6 +83,13 @@ func TestAFloorIsOneThatTheViewIsRightAbout(t *testing.T) {
 		{"changed since the version on the bus, once or often", []Unsettled{{held, live(2, 5), 0}}, ver(2, 5)},
 		{"changed after both agreed", []Unsettled{{held, live(2, 5), 9}}, ver(2, 9)},
 		{"ahead on the bus below the as-of: one of them is wrong", []Unsettled{{held, live(2, 15), 0}}, ver(2, 14)},
+		{"gone on the bus below the as-of, live in the cache: one of them is wrong", []Unsettled{{held, gone(2, 15), 0}}, ver(2, 14)},
+		{"the same, and they agreed below", []Unsettled{{held, gone(2, 15), 12}}, ver(2, 14)},
+		{"gone on the bus ahead of the as-of", []Unsettled{{held, gone(2, 25), 0}}, ver(2, 20)},
+		{"other content by a newer translator", []Unsettled{{held, Entry{Seq: 1, Version: ver(2, 10), Hash: endpoint.Hash{3}, Translator: 2}, 0}}, ver(2, 20)},
+		{"hidden by a newer translator", []Unsettled{{held, Entry{Seq: 1, Version: ver(2, 10), Gone: true, Translator: 2}, 0}}, ver(2, 20)},
+		{"hidden here, still published", []Unsettled{{Held{Version: ver(2, 10), Translator: 1, Hidden: true}, Entry{Seq: 1, Version: ver(2, 10), Translator: 1}, 0}}, ver(2, 9)},
+		{"hidden here, published by a newer translator", []Unsettled{{Held{Version: ver(2, 10), Translator: 1, Hidden: true}, Entry{Seq: 1, Version: ver(2, 9), Translator: 2}, 0}}, ver(2, 20)},
 		{"ahead of the as-of", []Unsettled{{held, live(2, 25), 0}}, ver(2, 20)},
 		{"tombstone not written", []Unsettled{{Held{}, live(2, 12), 0}}, ver(2, 12)},
 		{"tombstone not written, both agreed later", []Unsettled{{Held{}, live(2, 12), 15}}, ver(2, 15)},
@@ -80,7 +97,7 @@ func TestAFloorIsOneThatTheViewIsRightAbout(t *testing.T) {
 		{"the lowest counts", []Unsettled{{held, live(2, 9), 0}, {held, live(2, 5), 0}, {held, live(2, 9), 0}}, ver(2, 5)},
 		{"leftover of a lower generation", []Unsettled{{Held{}, live(1, 12), 0}}, endpoint.Version{}},
 		{"not yet rewritten into a new generation", []Unsettled{{held, live(1, 30), 0}}, endpoint.Version{}},
-		{"other content at the same version", []Unsettled{{Held{ver(2, 10), endpoint.Hash{2}, 1}, live(2, 10), 0}}, ver(2, 9)},
+		{"other content at the same version", []Unsettled{{Held{Version: ver(2, 10), Hash: endpoint.Hash{2}, Translator: 1}, live(2, 10), 0}}, ver(2, 9)},
 	}
 	for _, tt := range tests {
 		if got := Floor(ver(2, 20), slices.Values(tt.open)); got != tt.want {

@@ -16,9 +16,11 @@ const DirUID = "dir"
 
 // DirConfig says which folder a Dir source reads.
 type DirConfig struct {
-	Path   string        // of the folder
-	Rescan time.Duration // between looks at the folder although nothing was heard of it; 30 s
-	Log    *slog.Logger  // nil: discarded
+	Path       string        // of the folder
+	Namespaces []string      // give slices of these only; none means all
+	Selector   string        // label selector that slices must match; "" means all
+	Rescan     time.Duration // between looks at the folder although nothing was heard of it; 30 s
+	Log        *slog.Logger  // nil: discarded
 }
 
 // Dir is the Source that watches a folder of EndpointSlice manifests: *.yaml, *.yml and *.json, not those whose name
@@ -29,9 +31,10 @@ type DirConfig struct {
 // not good keeps its last good content. A folder that cannot be read, or that is empty when first seen, is an error
 // and removes nothing.
 type Dir struct {
-	cfg   DirConfig
-	f     *folder
-	looks chan chan struct{} // Floor wants Watch to look now
+	cfg    DirConfig
+	extent extent
+	f      *folder
+	looks  chan chan struct{} // Floor wants Watch to look now
 }
 
 // NewDir makes a source from a folder; it does not look into it.
@@ -39,11 +42,25 @@ func NewDir(cfg DirConfig) (*Dir, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("folder of manifests without a path")
 	}
+	x, err := parseExtent(cfg.Namespaces, cfg.Selector)
+	if err != nil {
+		return nil, err
+	}
 	cfg.Rescan = orDefault(cfg.Rescan, 30*time.Second)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Dir{cfg: cfg, f: newFolder(cfg.Path, cfg.Log), looks: make(chan chan struct{})}, nil
+	return &Dir{cfg: cfg, extent: x, f: newFolder(cfg.Path, cfg.Log), looks: make(chan chan struct{})}, nil
+}
+
+// Extent is what of a cluster the source gives, for Config.Extent. The folder belongs to it, since another folder may hold
+// anything.
+func (d *Dir) Extent() string {
+	path, err := filepath.Abs(d.cfg.Path)
+	if err != nil {
+		path = d.cfg.Path
+	}
+	return "folder=" + path + " " + d.extent.String()
 }
 
 // UID implements Source: always DirUID.
@@ -177,6 +194,9 @@ func (dw *dirWatch) list(now time.Time) Update {
 	found, partial := dw.d.f.all()
 	u := Update{Kind: Listed, Unversioned: true, Partial: partial, Live: dw.listed}
 	for _, es := range found {
+		if !dw.d.extent.has(es.Namespace, es.Labels) {
+			continue
+		}
 		sl, skips, err := Translate(dw.scope.Cluster, dw.scope.Generation, es)
 		u.Skips.Merge(skips)
 		if err != nil {

@@ -2,6 +2,8 @@ package watcher
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -13,23 +15,85 @@ import (
 	"github.com/slicecast/slicecast/internal/endpoint"
 )
 
-// kubeStore is where the reflector puts what it learns: it translates and hands on, and keeps no object.
-type kubeStore struct {
+// kubeRound is one time of listing all namespaces of the extent and watching them from there. What it learns it
+// translates and hands on; it keeps no object once all are listed.
+type kubeRound struct {
 	k      *Kube
 	scope  Scope
 	handle func(Update)
+	end    func() // ends the round
 
-	mu       sync.Mutex        // guards all below, and that handle is called by one goroutine at a time
-	versions map[object]uint64 // of every object in scope, published or not
-	refused  map[object]string // why it is not published, or not whole; logged when it changes
-	asOf     uint64
-	wanted   *probe // what the cache must reach to be complete as of a probe
+	mu     sync.Mutex // guards all below and the stores, and that handle is called by one goroutine at a time
+	begun  bool       // the list was announced
+	listed int        // stores that are listed
+	stores []*kubeStore
+}
+
+// kubeStore is where the reflector of a namespace puts what it learns.
+type kubeStore struct {
+	r         *kubeRound
+	namespace string                    // "" for all
+	first     map[object]endpoint.Slice // its content, until all namespaces are listed; nil then, and before its own list
+	skips     Skips                     // of its list
+	versions  map[object]uint64         // of every object, published or not
+	hidden    map[object]uint64         // of those that are not
+	refused   map[object]string         // why it is not published, or not whole; logged when it changes
+	asOf      uint64
+	wanted    *probe // what the cache must reach to be complete as of a probe
 }
 
 // probe is a consistent list of names and versions.
 type probe struct {
 	at       uint64
 	versions map[object]uint64
+}
+
+func newKubeRound(k *Kube, scope Scope, handle func(Update), end func()) *kubeRound {
+	r := &kubeRound{k: k, scope: scope, handle: handle, end: end}
+	for _, n := range k.namespaces {
+		r.stores = append(r.stores, &kubeStore{
+			r: r, namespace: n, versions: map[object]uint64{}, hidden: map[object]uint64{}, refused: map[object]string{},
+		})
+	}
+	return r
+}
+
+// all reports whether every namespace is listed.
+func (r *kubeRound) all() bool { return r.listed == len(r.stores) }
+
+// list hands on all that the namespaces hold, as of the lowest of their versions.
+func (r *kubeRound) list() {
+	u := Update{Kind: Listed, Hidden: map[object]uint64{}}
+	for i, st := range r.stores {
+		for _, sl := range st.first {
+			u.Slices = append(u.Slices, sl)
+		}
+		maps.Copy(u.Hidden, st.hidden)
+		u.Skips.Merge(st.skips)
+		if st.first = nil; i == 0 || st.asOf < u.AsOf {
+			u.AsOf = st.asOf
+		}
+		if st.namespace != "" {
+			if u.Parts == nil {
+				u.Parts = map[string]uint64{}
+			}
+			u.Parts[st.namespace] = st.asOf
+		}
+	}
+	r.handle(u)
+	for _, st := range r.stores {
+		st.reach()
+	}
+}
+
+// lose notes that the server did not answer, unless that is because ctx has ended.
+func (r *kubeRound) lose(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.handle(Update{Kind: Lost, Err: err})
 }
 
 var (
@@ -61,35 +125,61 @@ func trim(es *discoveryv1.EndpointSlice) {
 	}
 }
 
+// errRound says that a namespace has to be listed again, so that a new round begins.
+var errRound = errors.New("all namespaces are listed again")
+
+// begin announces a consistent list.
+func (st *kubeStore) begin() error {
+	st.r.mu.Lock()
+	defer st.r.mu.Unlock()
+	if st.r.listed > 0 && st.listed() {
+		st.r.end()
+		return errRound
+	}
+	if !st.r.begun {
+		st.r.begun = true
+		st.r.handle(Update{Kind: Listing})
+	}
+	return nil
+}
+
+func (st *kubeStore) listed() bool { return st.asOf != 0 }
+
+// where names the namespace in an error.
+func (st *kubeStore) where() string {
+	if st.namespace == "" {
+		return ""
+	}
+	return " of namespace " + st.namespace
+}
+
 // Replace takes a whole, consistent list.
 func (st *kubeStore) Replace(items []any, version string) error {
 	at, err := parseVersion(version)
 	if err != nil {
 		return err
 	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	u := Update{Kind: Listed, AsOf: at}
-	clear(st.versions)
+	st.r.mu.Lock()
+	defer st.r.mu.Unlock()
+	if st.listed() {
+		st.r.end()
+		return errRound
+	}
+	st.first, st.asOf = map[object]endpoint.Slice{}, at
 	now := time.Now()
 	for _, item := range items {
 		es, ok := item.(*discoveryv1.EndpointSlice)
-		if !ok || !st.inScope(es) {
+		if !ok {
 			continue
 		}
 		st.note(es)
-		if sl, ok := st.translate(es, now, &u); ok {
-			u.Slices = append(u.Slices, sl)
+		if sl, ok := st.translate(es, now, &st.skips); ok {
+			st.first[objectOf(&sl)] = sl
 		}
 	}
-	for o := range st.refused {
-		if _, there := st.versions[o]; !there {
-			delete(st.refused, o)
-		}
+	if st.r.listed++; st.r.all() {
+		st.r.list()
 	}
-	st.asOf = at
-	st.handle(u)
-	st.reach()
 	return nil
 }
 
@@ -102,19 +192,14 @@ func (st *kubeStore) change(o any) error {
 	if !ok {
 		return nil
 	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if !st.inScope(es) {
-		return nil
-	}
+	st.r.mu.Lock()
+	defer st.r.mu.Unlock()
 	at := st.note(es)
 	u := Update{Kind: Changed, Namespace: es.Namespace, Name: es.Name, AsOf: at}
-	if u.Slice, ok = st.translate(es, time.Now(), &u); !ok {
-		u.Kind = Removed
+	if u.Slice, ok = st.translate(es, time.Now(), &u.Skips); !ok {
+		u.Kind, u.There = Removed, true
 	}
-	st.asOf = max(st.asOf, at)
-	st.handle(u)
-	st.reach()
+	st.tell(u)
 	return nil
 }
 
@@ -124,16 +209,31 @@ func (st *kubeStore) Delete(o any) error {
 	if !ok {
 		return nil
 	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
+	st.r.mu.Lock()
+	defer st.r.mu.Unlock()
 	id := object{es.Namespace, es.Name}
 	delete(st.versions, id)
+	delete(st.hidden, id)
 	delete(st.refused, id)
 	at, _ := parseVersion(es.ResourceVersion)
-	st.asOf = max(st.asOf, at)
-	st.handle(Update{Kind: Removed, Namespace: es.Namespace, Name: es.Name, AsOf: at})
-	st.reach()
+	st.tell(Update{Kind: Removed, Namespace: es.Namespace, Name: es.Name, AsOf: at})
 	return nil
+}
+
+// tell hands on a change, or keeps it while other namespaces are not listed yet. The lock is held.
+func (st *kubeStore) tell(u Update) {
+	st.asOf = max(st.asOf, u.AsOf)
+	switch id := (object{u.Namespace, u.Name}); {
+	case st.r.all():
+		st.r.handle(u)
+		st.reach()
+	case u.Kind == Changed:
+		st.first[id] = u.Slice
+		st.skips.Merge(u.Skips)
+	case u.Kind == Removed:
+		delete(st.first, id)
+		st.skips.Merge(u.Skips)
+	}
 }
 
 // Bookmark moves the as-of.
@@ -150,32 +250,12 @@ func (st *kubeStore) Resync() error { return nil }
 
 // heard notes that the server answered, and how far the watch is.
 func (st *kubeStore) heard(at uint64) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.asOf = max(st.asOf, at)
-	st.handle(Update{Kind: Heard, AsOf: at})
-	st.reach()
-}
-
-// lose notes that the server did not answer, unless that is because ctx has ended.
-func (st *kubeStore) lose(ctx context.Context, err error) {
-	if ctx.Err() != nil {
+	st.r.mu.Lock()
+	defer st.r.mu.Unlock()
+	if !st.listed() {
 		return
 	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.handle(Update{Kind: Lost, Err: err})
-}
-
-// begin announces a consistent list.
-func (st *kubeStore) begin() {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.handle(Update{Kind: Listing})
-}
-
-func (st *kubeStore) inScope(es *discoveryv1.EndpointSlice) bool {
-	return st.k.only == nil || st.k.only[es.Namespace]
+	st.tell(Update{Kind: Heard, Namespace: st.namespace, AsOf: at})
 }
 
 // note remembers the version of an object.
@@ -186,17 +266,20 @@ func (st *kubeStore) note(es *discoveryv1.EndpointSlice) uint64 {
 }
 
 // translate gives the slice of an object, and logs once what was wrong with it.
-func (st *kubeStore) translate(es *discoveryv1.EndpointSlice, now time.Time, u *Update) (sl endpoint.Slice, ok bool) {
-	sl, skips, err := Translate(st.scope.Cluster, st.scope.Generation, es)
+func (st *kubeStore) translate(es *discoveryv1.EndpointSlice, now time.Time, skipped *Skips) (sl endpoint.Slice, ok bool) {
+	sl, skips, err := Translate(st.r.scope.Cluster, st.r.scope.Generation, es)
 	sl.Observed = now
-	u.Skips.Merge(skips)
+	skipped.Merge(skips)
 	id := object{es.Namespace, es.Name}
+	if delete(st.hidden, id); err != nil {
+		st.hidden[id] = st.versions[id]
+	}
 	switch {
 	case skips.Refused == "":
 		delete(st.refused, id)
 	case st.refused[id] != skips.Refused:
 		st.refused[id] = skips.Refused
-		st.k.cfg.Log.Warn("a part of an EndpointSlice is refused", "cluster", st.scope.Cluster,
+		st.r.k.cfg.Log.Warn("a part of an EndpointSlice is refused", "cluster", st.r.scope.Cluster,
 			"slice", clip(es.Namespace)+"/"+clip(es.Name), "whole", err != nil, "err", skips.Refused)
 	}
 	return sl, err == nil
@@ -204,36 +287,39 @@ func (st *kubeStore) translate(es *discoveryv1.EndpointSlice, now time.Time, u *
 
 // probes brings the as-of forward when a query asks for it: an API server tells a quiet watch only once a minute how
 // far it is. The names and versions of a consistent list show what the cache must reach to be complete as of it.
-func (k *Kube) probes(ctx context.Context, st *kubeStore) {
+func (k *Kube) probes(ctx context.Context, r *kubeRound) {
 	for {
+		var at uint64
 		select {
-		case at := <-k.probe:
-			st.mu.Lock()
-			reached := st.asOf >= at
-			st.mu.Unlock()
-			if reached {
-				continue
-			}
+		case at = <-k.probe:
 		case <-ctx.Done():
 			return
 		}
-		p, err := k.readProbe(ctx, st)
-		if err != nil {
-			k.cfg.Log.Debug("no consistent list of versions", "err", err)
-			continue
+		for _, st := range r.stores {
+			r.mu.Lock()
+			reached := st.asOf >= at
+			r.mu.Unlock()
+			if reached {
+				continue
+			}
+			p, err := k.readProbe(ctx, st.namespace)
+			if err != nil {
+				k.cfg.Log.Debug("no consistent list of versions", "err", err)
+				continue
+			}
+			r.mu.Lock()
+			st.wanted = p
+			st.reach()
+			r.mu.Unlock()
 		}
-		st.mu.Lock()
-		st.wanted = p
-		st.reach()
-		st.mu.Unlock()
 	}
 }
 
-func (k *Kube) readProbe(ctx context.Context, st *kubeStore) (*probe, error) {
+func (k *Kube) readProbe(ctx context.Context, namespace string) (*probe, error) {
 	p := &probe{versions: map[object]uint64{}}
-	o := metav1.ListOptions{Limit: 500, LabelSelector: k.cfg.Selector}
+	o := metav1.ListOptions{Limit: 500, LabelSelector: k.extent.query()}
 	for {
-		list, err := k.client.DiscoveryV1().EndpointSlices(k.namespace).List(ctx, o)
+		list, err := k.client.DiscoveryV1().EndpointSlices(namespace).List(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -243,9 +329,8 @@ func (k *Kube) readProbe(ctx context.Context, st *kubeStore) (*probe, error) {
 			}
 		}
 		for i := range list.Items {
-			if es := &list.Items[i]; st.inScope(es) {
-				p.versions[object{es.Namespace, es.Name}], _ = parseVersion(es.ResourceVersion)
-			}
+			es := &list.Items[i]
+			p.versions[object{es.Namespace, es.Name}], _ = parseVersion(es.ResourceVersion)
 		}
 		acc, err := meta.ListAccessor(list)
 		if err != nil {
@@ -260,7 +345,7 @@ func (k *Kube) readProbe(ctx context.Context, st *kubeStore) (*probe, error) {
 // reach reports the version of the probe when the cache holds all that it shows and nothing that it shows gone.
 func (st *kubeStore) reach() {
 	p := st.wanted
-	if p == nil {
+	if p == nil || !st.r.all() {
 		return
 	}
 	if st.asOf < p.at {
@@ -275,7 +360,7 @@ func (st *kubeStore) reach() {
 			}
 		}
 		st.asOf = p.at
-		st.handle(Update{Kind: Heard, AsOf: p.at})
+		st.r.handle(Update{Kind: Heard, Namespace: st.namespace, AsOf: p.at})
 	}
 	st.wanted = nil
 }

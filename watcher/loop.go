@@ -34,6 +34,9 @@ type subject struct {
 	warned  Held      // disagreement that was reported
 }
 
+// object gives the name of the slice's object in the cluster.
+func (s *subject) object() object { return object{s.place.Key.Namespace, s.place.Slice} }
+
 // loop is the state of a running Watcher. The goroutine in run owns every field; others send it messages. The group
 // holds all goroutines of a Run.
 type loop struct {
@@ -46,9 +49,13 @@ type loop struct {
 	services map[endpoint.Key]map[*subject]bool // cached ones, for peers
 	open     map[*subject]bool                  // not settled between cache and session
 	awaiting map[*subject]bool                  // live on the bus, not cached, no tombstone possible yet
+	waits    map[endpoint.Key][]*subject        // those of them that wait for the slices of their service to be written
+	hidden   map[object]uint64                  // objects that are there and not published, with their versions
 
 	source  // cache side, source side
 	session // bus side
+	others  // the other watchers of the cluster
+	guard   // against mass removal
 
 	queue    []*subject // to be written, in order
 	inflight int
@@ -79,8 +86,9 @@ type source struct {
 	unversioned bool
 	partial     bool // the list is not all that there is: nothing may be called gone
 	asOf        endpoint.Version
-	mark        mark    // when its last list began
-	pending     *Update // an unversioned list that waits for the session
+	parts       map[string]uint64 // as-of by namespace, where the source hears each by itself
+	mark        mark              // when its last list began
+	pending     *Update           // an unversioned list that waits for the session
 	connected   bool
 	told        bool // the state of the connection was logged
 	otherThere  bool // another cluster answered
@@ -92,6 +100,8 @@ type source struct {
 
 	nextDispute  time.Time // see dispute
 	disputePause time.Duration
+	nextRaise    time.Time
+	raisePause   time.Duration
 }
 
 // mark is what was known when a consistent list, or a proof, began.
@@ -99,6 +109,7 @@ type mark struct {
 	session uint64
 	seq     uint64 // all up to it had been seen
 	top     uint64 // highest resource of the generation known by then
+	vouched endpoint.Version
 }
 
 // session is the part of the loop that is about the bus.
@@ -117,7 +128,8 @@ type session struct {
 	recordFailed bool // and it was said
 	regioned     bool // the region was written once
 	top          uint64
-	proven       uint64 // messages up to it have been seen by a consistent read that began later
+	vouched      endpoint.Version // the view agreed with a checkpoint of this version
+	proven       uint64           // messages up to it have been seen by a consistent read that began later
 	proving      bool
 	proof        mark   // that is being made
 	proofAt      uint64 // resource that the cache must reach for proof to hold; 0: not known yet
@@ -131,7 +143,7 @@ func newLoop(w *Watcher, g *errgroup.Group) *loop {
 	return &loop{
 		w: w, cfg: &w.cfg, group: g,
 		subjects: map[Place]*subject{}, objects: map[object]*subject{}, services: map[endpoint.Key]map[*subject]bool{},
-		open: map[*subject]bool{}, awaiting: map[*subject]bool{},
+		open: map[*subject]bool{}, awaiting: map[*subject]bool{}, waits: map[endpoint.Key][]*subject{}, hidden: map[object]uint64{},
 		session: session{ledger: ledger.New(), endSession: func() {}},
 	}
 }
@@ -179,7 +191,7 @@ func (l *loop) wake(ctx context.Context, now time.Time) {
 			l.touch(s)
 		}
 	}
-	if !l.stale && l.listed && now.Sub(l.heard) >= l.cfg.APIStale {
+	if !l.stale && l.epoch != 0 && now.Sub(l.heard) >= l.cfg.APIStale {
 		l.stale = true
 		l.cfg.Log.Warn("the source was not heard for too long: nothing is written", "heard", l.heard)
 	}
@@ -196,6 +208,7 @@ func (l *loop) wake(ctx context.Context, now time.Time) {
 		l.partAt, l.stirred = time.Time{}, true
 	}
 	l.resume(ctx)
+	l.weigh(ctx, now)
 	l.prove(ctx)
 }
 
@@ -206,7 +219,7 @@ func (l *loop) next(now time.Time) time.Duration {
 	if len(l.retries) > 0 {
 		until(l.retries[0].at)
 	}
-	if l.listed && !l.stale {
+	if l.epoch != 0 && !l.stale {
 		until(l.heard.Add(l.cfg.APIStale))
 	}
 	if !l.recordWait.IsZero() {
@@ -218,18 +231,22 @@ func (l *loop) next(now time.Time) time.Duration {
 	if !l.partAt.IsZero() {
 		until(l.partAt)
 	}
+	if !l.nextWeigh.IsZero() {
+		until(l.nextWeigh)
+	}
 	if len(l.awaiting) > 0 && l.nextProof.After(now) {
 		until(l.nextProof)
 	}
-	if l.stirred && !l.certifying && l.writable() {
+	if l.stirred && !l.certifying && l.writable() && !l.narrowed {
 		until(l.certifyAt())
 	}
 	return d
 }
 
-// writable reports whether anything may be written: list and session complete, the record ours, the source heard.
+// writable reports whether anything may be written: list and session complete, the record ours, the source heard, and
+// nobody else is at work with another extent.
 func (l *loop) writable() bool {
-	return l.complete && l.listed && l.agreed() && !l.stale
+	return l.complete && l.listed && l.agreed() && !l.stale && !l.rival
 }
 
 // agreed reports whether the record in the view is ours and of the generation that is being watched.
@@ -259,7 +276,7 @@ func (l *loop) forget(s *subject) {
 // touch looks at a slice again, after its cache or view changed.
 func (l *loop) touch(s *subject) {
 	l.stirred = true
-	if s.held.Settled(s.seen) {
+	if l.heldBy(s).Settled(s.seen) {
 		delete(l.open, s)
 	} else {
 		l.open[s] = true
@@ -280,40 +297,6 @@ func (l *loop) touch(s *subject) {
 	}
 	s.queued = true
 	l.queue = append(l.queue, s)
-}
-
-// decide asks Decide, and keeps those in mind whose tombstone needs a later as-of or a proof.
-func (l *loop) decide(s *subject) Action {
-	a := Decide(s.held, s.known, l.asOf, s.known.Seq <= l.proven)
-	if a == Tombstone && l.partial {
-		a = Nothing
-	}
-	if s.cached == nil && s.known.Live() && a == Nothing {
-		l.awaiting[s] = true
-	} else {
-		delete(l.awaiting, s)
-	}
-	if a == Disagree {
-		l.disagree(s)
-		return Nothing
-	}
-	s.warned = Held{}
-	return a
-}
-
-// disagree reports, once, that the bus holds other content of a slice at the same version, and asks for a list that
-// shows whether it is the cluster that says so.
-func (l *loop) disagree(s *subject) {
-	if s.warned == s.held {
-		return
-	}
-	s.warned = s.held
-	l.cfg.Metrics.disagree.WithLabelValues(l.cfg.Cluster).Inc()
-	l.cfg.Log.Error("the bus holds other content of a slice at the same version: not overwritten",
-		"key", s.place.Key.String(), "slice", s.place.Slice, "revision", s.held.Version.String())
-	if !l.unversioned {
-		l.relist()
-	}
 }
 
 // clean notes that the bus needs nothing more of a slice.

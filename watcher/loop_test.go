@@ -27,7 +27,7 @@ func TestWhatTheSourceSaysReachesTheBusWithACheckpoint(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 		v := r.view()
-		if want := (ledger.Record{UID: "uid-1", Generation: 1, Region: "eu"}); v.record != want {
+		if want := (ledger.Record{UID: "uid-1", Generation: 1, Region: "eu", Scope: "all"}); v.record != want {
 			t.Errorf("record %+v, want %+v", v.record, want)
 		}
 		if v.cp.Complete != ver(1, 101) || v.led.Judge(v.cp) != ledger.Agrees {

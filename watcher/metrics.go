@@ -25,6 +25,7 @@ type Status struct {
 	Heard          time.Time // when the source was last heard
 	Checkpoint     endpoint.Version
 	CheckpointTime time.Time // when the last checkpoint in the view was written; zero when there is none
+	HeldRemovals   int       // slices that another extent would remove, and that wait for Config.ConfirmRemoval
 }
 
 // Metrics are the metrics of all watchers of a process, by cluster.
@@ -52,6 +53,7 @@ var (
 	descGeneration = desc("generation", "The generation of the cluster's record.")
 	descConnected  = desc("api_connected", "1 when the API server (or the folder) can be heard.")
 	descReady      = desc("ready", "1 when the watcher publishes the cluster.")
+	descHeld       = desc("held_removals", "Slices that a change of scope would remove, and that wait for a confirmation.")
 	descAge        = desc("checkpoint_age_seconds", "Age of the cluster's last checkpoint; absent when there is none.")
 )
 
@@ -101,7 +103,7 @@ func (m *Metrics) add(w *Watcher) {
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range [...]*prometheus.Desc{descDirty, descOldest, descInflight, descSlices, descAsOf, descGeneration, descConnected, descReady, descAge} {
+	for _, d := range [...]*prometheus.Desc{descDirty, descOldest, descInflight, descSlices, descAsOf, descGeneration, descConnected, descReady, descHeld, descAge} {
 		ch <- d
 	}
 }
@@ -123,6 +125,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descGeneration, float64(s.Generation))
 		gauge(descConnected, bit(s.Connected))
 		gauge(descReady, bit(s.Ready))
+		gauge(descHeld, float64(s.HeldRemovals))
 		if !s.CheckpointTime.IsZero() {
 			gauge(descAge, age(s.CheckpointTime))
 		}

@@ -87,9 +87,21 @@ func (a *api) setDown(down bool) { a.do(func() { a.down = down }) }
 
 // apiSource is a Source on the model. lag delays what it hears.
 type apiSource struct {
-	a   *api
-	lag time.Duration
+	a         *api
+	lag       time.Duration
+	in        func(*discoveryv1.EndpointSlice) bool // which objects it is told of; nil: all
+	translate func(Scope, *discoveryv1.EndpointSlice) (endpoint.Slice, bool)
 }
+
+func (s *apiSource) slice(scope Scope, es *discoveryv1.EndpointSlice) (endpoint.Slice, bool) {
+	if s.translate != nil {
+		return s.translate(scope, es)
+	}
+	sl, _, err := Translate(scope.Cluster, scope.Generation, es)
+	return sl, err == nil
+}
+
+func (s *apiSource) sees(es *discoveryv1.EndpointSlice) bool { return s.in == nil || s.in(es) }
 
 var errDown = errors.New("connection refused")
 
@@ -135,7 +147,7 @@ func (s *apiSource) Watch(ctx context.Context, scope Scope, handle func(Update))
 				pause(ctx, s.lag)
 			}
 			at = next.version
-			handle(updateOf(scope, next))
+			handle(s.update(scope, next))
 			continue
 		}
 		select {
@@ -160,11 +172,16 @@ func pause(ctx context.Context, d time.Duration) {
 
 func (s *apiSource) list(scope Scope, handle func(Update)) int {
 	s.a.mu.Lock()
-	u := Update{Kind: Listed, AsOf: uint64(s.a.version)}
-	for _, es := range s.a.now {
-		if sl, _, err := Translate(scope.Cluster, scope.Generation, es); err == nil {
+	u := Update{Kind: Listed, AsOf: uint64(s.a.version), Hidden: map[object]uint64{}}
+	for id, es := range s.a.now {
+		if !s.sees(es) {
+			continue
+		}
+		if sl, ok := s.slice(scope, es); ok {
 			sl.Observed = time.Now()
 			u.Slices = append(u.Slices, sl)
+		} else {
+			u.Hidden[id], _ = parseVersion(es.ResourceVersion)
 		}
 	}
 	s.a.mu.Unlock()
@@ -182,9 +199,15 @@ func (s *apiSource) next(at int) (change, bool) {
 	return s.a.history[i], true
 }
 
-func updateOf(scope Scope, c change) Update {
+func (s *apiSource) update(scope Scope, c change) Update {
 	u := Update{Kind: Removed, Namespace: c.es.Namespace, Name: c.es.Name, AsOf: uint64(c.version)}
-	if sl, _, err := Translate(scope.Cluster, scope.Generation, c.es); err == nil && !c.gone {
+	switch sl, ok := s.slice(scope, c.es); {
+	case !s.sees(c.es):
+		return Update{Kind: Heard, AsOf: u.AsOf}
+	case c.gone:
+	case !ok:
+		u.There = true
+	default:
 		u.Kind, u.Slice = Changed, sl
 		u.Slice.Observed = time.Now()
 	}

@@ -10,18 +10,20 @@ import (
 // judgeRecord compares the cluster's record with this watcher and does what follows: create it, adopt it, bring its
 // generation back, or begin to watch. A record of another identity stops all writing until it changes.
 func (l *loop) judgeRecord(ctx context.Context) {
-	if l.uid == "" || !l.complete || l.recording || !l.recordWait.IsZero() {
+	if l.uid == "" || !l.complete || l.recording || !l.recordWait.IsZero() || l.stale {
 		return
 	}
 	r := l.record
 	switch {
 	case l.recordSeq == 0:
-		l.putRecord(ctx, ledger.Record{UID: l.uid, Generation: max(l.generation, 1), Region: l.cfg.Region})
-		return
-	case r.UID == "":
-		// An adopted cluster whose identity is left to its watcher.
-		r.UID, r.Generation = l.uid, max(r.Generation, l.generation, 1)
-		l.putRecord(ctx, r)
+		l.judgeExtent()
+		r := ledger.Record{UID: l.uid, Generation: max(l.generation, 1), Region: l.cfg.Region, Scope: l.cfg.Extent}
+		if l.narrowed {
+			r.Scope = l.force // a bus that has lost its record confirms nothing
+		}
+		if !l.rival {
+			l.putRecord(ctx, r)
+		}
 		return
 	case r.UID != l.uid:
 		if !l.foreign {
@@ -35,7 +37,15 @@ func (l *loop) judgeRecord(ctx context.Context) {
 		l.foreign = false
 		l.cfg.Log.Info("the bus knows this cluster by its identity now", "generation", r.Generation)
 	}
+	l.judgeExtent()
 	switch {
+	case r.Scope == "":
+		r.Scope = l.cfg.Extent
+		l.putRecord(ctx, r)
+	case l.rival:
+		if r.Generation > l.generation || l.epoch == 0 {
+			l.watch(ctx, r.Generation)
+		}
 	case r.Generation < l.generation:
 		r.Generation = l.generation // versions of it were given out; the bus has gone back, not the cluster
 		l.putRecord(ctx, r)
@@ -48,13 +58,25 @@ func (l *loop) judgeRecord(ctx context.Context) {
 	}
 }
 
-// raise raises the generation on proof that the history of the cluster went back.
+// raise raises the generation on proof that the history of the cluster went back; again from 1 s to 10 min later, so
+// that a proof that is none, of two watchers that cannot agree, costs little.
 func (l *loop) raise(ctx context.Context) {
 	l.listed = false
 	if !l.complete || !l.agreed() || l.recording {
 		l.relist()
 		return
 	}
+	now := time.Now()
+	if now.Before(l.nextRaise) {
+		l.nextRelist = latest(l.nextRelist, l.nextRaise)
+		l.relist()
+		return
+	}
+	if now.Sub(l.nextRaise) > time.Hour {
+		l.raisePause = 0
+	}
+	l.raisePause = min(max(2*l.raisePause, time.Second), 10*time.Minute)
+	l.nextRaise = now.Add(l.raisePause)
 	r := l.record
 	r.Generation++
 	l.cfg.Metrics.raises.WithLabelValues(l.cfg.Cluster).Inc()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/slicecast/slicecast/internal/endpoint"
 	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 )
 
@@ -34,7 +35,7 @@ func (l *loop) notice(ctx context.Context, n ledger.Notice) {
 func (l *loop) opened() {
 	l.number++
 	l.complete, l.ledger = false, ledger.New()
-	l.lastSlice, l.proven, l.top = 0, 0, 0
+	l.lastSlice, l.proven, l.top, l.vouched = 0, 0, 0, endpoint.Version{}
 	l.cert, l.certSeq, l.certLost = ledger.Checkpoint{}, 0, 0
 	l.record, l.recordSeq = ledger.Record{}, 0
 	l.proving, l.proofAt = false, 0
@@ -47,6 +48,7 @@ func (l *loop) opened() {
 		l.forget(s)
 	}
 	clear(l.awaiting)
+	clear(l.waits)
 }
 
 // entryOf gives what a notice says of a slice.
@@ -68,6 +70,7 @@ func (l *loop) changed(n ledger.Notice) {
 	}
 	l.raiseTop(e.Version, l.generation)
 	l.touch(s)
+	l.written(s.place.Key)
 }
 
 func (l *loop) certified(n ledger.Notice) {
@@ -83,6 +86,9 @@ func (l *loop) certified(n ledger.Notice) {
 // judge ends the session when the view is not what a checkpoint certifies. While a slice has changed since, the
 // two may have skipped different messages on the way, and the next checkpoint tells more.
 func (l *loop) judge(cp ledger.Checkpoint) {
+	if l.complete && l.certSeq != 0 && cp.Complete.After(l.vouched) && l.ledger.Judge(cp) == ledger.Agrees {
+		l.vouched = cp.Complete
+	}
 	if !l.complete || l.certSeq == 0 || l.lastSlice > cp.AsOf {
 		return
 	}

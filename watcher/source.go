@@ -36,7 +36,7 @@ const (
 	Listing UpdateKind = iota + 1 // a consistent list is about to begin; handle returns when this is known
 	Listed                        // Slices is everything, as of AsOf
 	Changed                       // Slice is new or changed, as of AsOf
-	Removed                       // the slice Namespace/Name is gone or no longer published, as of AsOf
+	Removed                       // the slice Namespace/Name is gone, or hidden (There), as of AsOf
 	Heard                         // nothing changed up to AsOf (0: nothing is said of it), and the source can be heard
 	Lost                          // the source cannot be heard; Err says why
 )
@@ -51,6 +51,14 @@ type Update struct {
 	AsOf      uint64
 	Err       error
 	Skips     Skips // what the translation left out
+
+	// Hidden is, of a list, the objects that are there and not published, with their versions.
+	Hidden map[object]uint64
+	// There tells that the object of a removal is still there, at version AsOf.
+	There bool
+	// Parts is, of a list, the as-of by namespace, where a source hears each by itself; AsOf is the lowest of them. The
+	// AsOf of later updates is that of their Namespace.
+	Parts map[string]uint64
 
 	// Unversioned tells that the versions of Slices and AsOf mean nothing: the source has none, the watcher counts.
 	Unversioned bool

@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -45,6 +46,12 @@ type Config struct {
 	Events    Events
 	Certifier Certifier
 	Records   Records
+	Registry  Registry // who else watches the cluster; nil: nobody can say
+
+	// Extent is what of the cluster the Source gives, in one line that is equal on all watchers that give the same;
+	// "all". ConfirmRemoval lets another Extent than the one in force remove as much as it does, see guard.go.
+	Extent         string
+	ConfirmRemoval bool
 
 	APIStale        time.Duration // nothing is written when the source was not heard for so long; 1 h
 	WriteTimeout    time.Duration // of one write to the bus; 5 s
@@ -55,6 +62,8 @@ type Config struct {
 	Propagation prometheus.ObserverVec // by label "stage"; nil: not measured
 	Metrics     *Metrics               // shared by the watchers of a process; nil: not measured
 	Log         *slog.Logger           // nil: discarded
+
+	translator uint32 // of the Source; TranslatorVersion but in tests
 }
 
 func (c *Config) fill() error {
@@ -69,6 +78,12 @@ func (c *Config) fill() error {
 	c.CheckpointEvery = orDefault(c.CheckpointEvery, time.Second)
 	c.CheckpointQuiet = orDefault(c.CheckpointQuiet, 5*time.Second)
 	c.Parallel = orDefault(c.Parallel, 128)
+	if c.Extent == "" {
+		c.Extent = extentAll
+	}
+	if c.translator == 0 {
+		c.translator = TranslatorVersion
+	}
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
@@ -89,6 +104,7 @@ func orDefault[T time.Duration | int](v, otherwise T) T {
 // Watcher keeps one cluster's slices on the bus.
 type Watcher struct {
 	cfg    Config
+	self   string       // names this watcher among the registered ones
 	inbox  chan message // to the goroutine that owns the loop
 	status atomic.Pointer[Status]
 }
@@ -104,7 +120,7 @@ func New(cfg Config) (*Watcher, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	w := &Watcher{cfg: cfg, inbox: make(chan message, 256)}
+	w := &Watcher{cfg: cfg, self: rand.Text(), inbox: make(chan message, 256)}
 	w.status.Store(&Status{Cluster: cfg.Cluster, Why: "not started"})
 	cfg.Metrics.add(w)
 	return w, nil
@@ -118,6 +134,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	g.Go(func() error { return l.run(ctx) })
 	g.Go(func() error { return w.follow(ctx) })
 	g.Go(func() error { return w.identify(ctx) })
+	w.register(ctx, g)
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("watch cluster %s: %w", w.cfg.Cluster, err)
 	}

@@ -93,7 +93,10 @@ func (l *loop) event(s *subject, a Action) endpoint.Event {
 		ev.Slice = *s.cached
 	} else {
 		ev.Gone = true
-		ev.Slice = endpoint.Slice{Key: s.place.Key, Name: s.place.Slice, UID: before.UID, Version: l.asOf, Translator: TranslatorVersion, Observed: s.left}
+		ev.Slice = endpoint.Slice{Key: s.place.Key, Name: s.place.Slice, UID: before.UID, Version: l.reach(s), Translator: l.cfg.translator, Observed: s.left}
+		if held := l.heldBy(s); held.Hidden {
+			ev.Slice.Version = held.Version
+		}
 		if ev.Slice.Observed.IsZero() {
 			ev.Slice.Observed = time.Now()
 		}
@@ -161,6 +164,7 @@ func (l *loop) saved(wr write, out outcome) {
 	s.known = Entry{Seq: out.seq, Version: v, Gone: wr.event.Gone, Hash: wr.held.Hash, Translator: wr.event.Slice.Translator}
 	s.base = wr.cached
 	l.raiseTop(v, l.generation)
+	l.written(s.place.Key)
 }
 
 func (l *loop) failed(s *subject, err error) {
