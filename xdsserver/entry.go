@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// entryID names a resource as one View sees it. Clusters are the same for all: their View is zero.
+// entryID names a resource as one View sees it. Clusters are the same for all that
+// may see them: their View has a Scope only.
 type entryID struct {
 	kind kind
 	name string
@@ -59,6 +60,8 @@ func (h *Hub) entry(st *stream, k kind, name string) *entry {
 	id := entryID{kind: k, name: name}
 	if k == assignments {
 		id.view = st.view
+	} else {
+		id.view.Scope = st.view.Scope
 	}
 	if e := h.entries[id]; e != nil {
 		return e
@@ -73,23 +76,30 @@ func (h *Hub) entry(st *stream, k kind, name string) *entry {
 	}
 	h.byService[svc][e] = struct{}{}
 	h.setCurrent(e, h.make(e))
-	if !h.isKnown(e) {
+	switch known, hidden := h.isKnown(e); {
+	case hidden:
+		h.metrics.hiddenNames.Inc()
+	case !known:
 		h.metrics.unknownNames.Inc()
 	}
 	return e
 }
 
-// isKnown reports whether a name resolves to a service.
-func (h *Hub) isKnown(e *entry) bool {
-	_, known := h.store.service(e.name.service())
-	return e.formed && known
+// isKnown reports whether a name resolves to a service that may be seen, and whether to one that is hidden.
+func (h *Hub) isKnown(e *entry) (known, hidden bool) {
+	svc, known := h.store.service(e.name.service())
+	if !e.formed || !known {
+		return false, false
+	}
+	seen := len(svc.within(e.id.view.Scope).States) > 0
+	return seen || len(svc.States) == 0, !seen && len(svc.States) > 0
 }
 
 // make encodes a resource as it is now; nil when it cannot be answered or is not there.
 func (h *Hub) make(e *entry) *resource {
 	svc, _ := h.store.service(e.name.service())
 	if e.id.kind == clusters {
-		spec, there := specOf(svc.States, e.name)
+		spec, there := specOf(svc.within(e.id.view.Scope).States, e.name)
 		if !there || !e.formed {
 			return nil
 		}

@@ -28,6 +28,9 @@ type connection struct {
 func (s *Server) serve(g grpc.ServerStream, o streamOptions, receive func() (message, error)) error {
 	if p, ok := peer.FromContext(g.Context()); ok {
 		o.peer = p.Addr.String()
+		if s.cfg.Access != nil {
+			o.scope = s.cfg.Access().Scope(identitiesFrom(p.AuthInfo))
+		}
 	}
 	c := &connection{s: s, st: s.hub.open(o), g: g, asked: make(chan struct{}), ended: make(chan error, 2)}
 	defer s.hub.end(c.st)

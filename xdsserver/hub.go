@@ -138,15 +138,29 @@ func (h *Hub) refreshCatalog(id serviceID, cause *change) {
 		h.catalog[id] = after
 	}
 	for name := range after {
-		if _, known := before[name]; known {
-			continue
-		}
+		_, known := before[name]
 		for st := range h.streams {
-			if st.types[clusters].wildcard {
+			// A port that is not new may be new to a client that does not see all clusters.
+			t := &st.types[clusters]
+			if t.wildcard && (!known || st.scope.access != nil && t.subs[name] == nil) && h.lists(st, name) {
 				h.mark(h.subscribe(st, clusters, name), cause)
 			}
 		}
 	}
+}
+
+// lists reports whether a cluster of the catalog is there for a stream.
+func (h *Hub) lists(st *stream, name string) bool {
+	if st.scope.access == nil {
+		return true
+	}
+	n, err := ParseName(name)
+	if err != nil {
+		return false
+	}
+	svc, _ := h.store.service(n.service())
+	_, there := specOf(svc.within(st.scope).States, n)
+	return there
 }
 
 // inUse lists the Views and names, beyond the merged ports, that streams are served of a service.
@@ -217,6 +231,7 @@ func (h *Hub) identify(st *stream, node string, v View) {
 	if st.known {
 		return
 	}
+	v.Scope = st.scope
 	st.known, st.node, st.view = true, node, h.view(v)
 	h.views[st.view]++
 	h.metrics.views.Set(float64(len(h.views)))

@@ -22,6 +22,8 @@ type metrics struct {
 	ignored      [labels]prometheus.Gauge // by label
 	empty        prometheus.Counter
 	unknownNames prometheus.Counter
+	hiddenNames  prometheus.Counter
+	reloads      *prometheus.CounterVec
 	refused      prometheus.Counter
 	late         prometheus.Counter
 	disagreed    prometheus.Counter
@@ -57,6 +59,8 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 		fallback:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "slicecast_xds_fallback", Help: "Assignments in which serving and terminating endpoints serve because none is ready."}),
 		empty:        counter("empty_assignments_total", "Assignments without endpoints in responses sent."),
 		unknownNames: counter("unknown_names_total", "Subscriptions to names that resolve to no known service."),
+		hiddenNames:  counter("hidden_names_total", "Subscriptions to names of services that the client may not see; they look as if they were not there."),
+		reloads:      counters("outcome", "tls_reloads_total", "Times that the TLS files changed and were taken (done) or could not be used (failed)."),
 		refused:      counter("refused_types_total", "Requests for types that are not served."),
 		late:         counter("late_first_answers_total", "First answers given before all that the bus held was applied, because it took too long."),
 		disagreed:    counter("resyncs_total", "Sessions opened again because checkpoints disagreed with the view."),
@@ -69,7 +73,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 	}
 	all := []prometheus.Collector{
 		m.streams, m.pushes, m.resources, m.bytes, m.acks, m.nacks, m.slow, m.stalls, m.views, m.fallback, m.empty, m.unknownNames,
-		m.refused, m.late, m.disagreed, ignored,
+		m.hiddenNames, m.reloads, m.refused, m.late, m.disagreed, ignored,
 	}
 	m.zero()
 	if propagation == nil {
@@ -98,6 +102,8 @@ func (m *metrics) zero() {
 			v.WithLabelValues(k.String())
 		}
 	}
+	m.reloads.WithLabelValues("done")
+	m.reloads.WithLabelValues("failed")
 	m.slow.WithLabelValues(slowAck)
 	m.slow.WithLabelValues(slowSend)
 }

@@ -101,6 +101,7 @@ type Policy struct {
 // Policies lists the policy labels that are set on a service, by cluster and label, with those that decide what view
 // sees of it under name.
 func Policies(svc Service, view View, name Name) (out []Policy) {
+	svc = svc.within(view.Scope)
 	reach, from := reachOf(svc, view, name), failoverSource(&svc, view.Cluster)
 	for _, st := range slices.SortedFunc(slices.Values(svc.States), byCluster) {
 		if len(st.Slices) == 0 || name.Cluster != "" && name.Cluster != st.Key.Cluster {

@@ -98,6 +98,9 @@ func (h *Hub) subscribeAll(st *stream, t *subscription, r request, first bool) {
 	}
 	t.wildcard = true
 	for _, name := range h.sortedNames() {
+		if !h.lists(st, name) {
+			continue
+		}
 		h.ask(h.subscribe(st, r.kind, name), r, first)
 	}
 	for name := range t.ghosts { // A client with a wildcard takes those too, and must be told that they are gone.

@@ -11,6 +11,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -73,7 +75,12 @@ func stop(server *grpc.Server, after time.Duration) {
 }
 
 func (s *Server) grpcServer(healthy *health.Server) *grpc.Server {
+	transport := insecure.NewCredentials()
+	if s.tls != nil {
+		transport = credentials.NewTLS(s.tls.serverConfig())
+	}
 	server := grpc.NewServer(
+		grpc.Creds(transport),
 		grpc.ForceServerCodecV2(s.codec),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),

@@ -48,6 +48,9 @@ type Config struct {
 	ProxyLostAfter  time.Duration // how long what an ended stream held is remembered; default 10 s
 	StopTimeout     time.Duration // longest graceful stop; default 5 s
 
+	TLS    TLSFiles       // of the listener; zero: plaintext
+	Access func() *Access // what clients may see, asked for at the start of each stream; nil: everything
+
 	Propagation prometheus.ObserverVec // label "stage": push, ack and total are observed; may be nil
 	Metrics     prometheus.Registerer  // may be nil
 	Log         *slog.Logger           // may be nil
@@ -62,6 +65,7 @@ type Server struct {
 	hub     *Hub
 	asker   *lastAsker
 	codec   codec
+	tls     *liveTLS // nil: plaintext
 
 	synced    chan struct{} // of capacity 1: a notice may have made it ready
 	listening chan struct{} // closed when it listens
@@ -90,13 +94,19 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	var live *liveTLS
+	if !cfg.TLS.IsZero() {
+		if live, err = newLiveTLS(cfg.TLS, cfg.Log, m.reloads); err != nil {
+			return nil, fmt.Errorf("xDS server: %w", err)
+		}
+	}
 	c, err := newCodec()
 	if err != nil {
 		return nil, err
 	}
 	mu := &sync.Mutex{}
 	s := &Server{
-		cfg: cfg, log: cfg.Log, metrics: m, codec: c, store: newStore(mu, cfg.Expected, cfg.FailoverDefault),
+		cfg: cfg, log: cfg.Log, metrics: m, codec: c, tls: live, store: newStore(mu, cfg.Expected, cfg.FailoverDefault),
 		asker:  newLastAsker(cfg.States.Last, cfg.FirstAnswerWait),
 		synced: make(chan struct{}, 1), listening: make(chan struct{}), stopping: make(chan struct{}),
 	}
@@ -118,6 +128,9 @@ func (c *Config) valid() error {
 		if d < 0 {
 			return fmt.Errorf("duration %s is negative", d)
 		}
+	}
+	if err := c.TLS.valid(); err != nil {
+		return err
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return fmt.Errorf("listen address: %w", err)

@@ -10,6 +10,7 @@ type streamOptions struct {
 	service string // "ads", "eds" or "cds"
 	delta   bool
 	peer    string // host:port
+	scope   Scope  // what the client may see
 }
 
 // protocol gives the label of the protocol.

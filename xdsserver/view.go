@@ -45,4 +45,5 @@ type View struct {
 	Zone    string // of the client, for zone hints
 	Node    string // Kubernetes node of the client, for node hints
 	Family  Family
+	Scope   Scope // what the client may see at all; zero: everything
 }

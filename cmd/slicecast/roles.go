@@ -147,10 +147,14 @@ func (g *group) onBus() (bool, string) {
 
 // serve adds the xDS server and its drain gate.
 func (g *group) serve(ctx context.Context, f xdsFlags, expected []string) error {
+	access, err := f.access.access(f.listen, g.t.log)
+	if err != nil {
+		return err
+	}
 	s, err := xdsserver.New(xdsserver.Config{
 		States: g.bus.States(), Records: g.bus.Events(), Expected: expected,
 		StartTimeout: f.startTimeout, Listen: f.listen, FailoverDefault: f.failover, MaxViews: f.maxViews,
-		ProxyLostAfter: f.proxyLostAfter, Propagation: g.t.propagation, Metrics: g.t.registry, Log: g.t.log,
+		ProxyLostAfter: f.proxyLostAfter, TLS: f.access.files, Access: access, Propagation: g.t.propagation, Metrics: g.t.registry, Log: g.t.log,
 	})
 	if err != nil {
 		return err
@@ -234,6 +238,7 @@ type xdsFlags struct {
 	leavingWithin       time.Duration
 	fallbackWait        time.Duration
 	proxyLostAfter      time.Duration
+	access              accessFlags
 }
 
 func (f *xdsFlags) add(fs *pflag.FlagSet, drainListen string) {
@@ -245,6 +250,7 @@ func (f *xdsFlags) add(fs *pflag.FlagSet, drainListen string) {
 	fs.IntVar(&f.maxViews, "max-views", 1000, "most classes of clients before node, then zone, are no longer told apart")
 	fs.DurationVar(&f.leavingWithin, "leaving-within", 2*time.Second, "drain gate: how long a pod may stay ready and not terminating")
 	fs.DurationVar(&f.fallbackWait, "fallback-wait", 10*time.Second, "drain gate: how long the last endpoint waits for a successor")
+	f.access.add(fs)
 	fs.DurationVar(&f.proxyLostAfter, "proxy-lost-after", 10*time.Second, "drain gate: how long a proxy whose stream ended is waited for")
 }
 
