@@ -22,6 +22,8 @@
 //     bus since. So the death of the first costs a hedge per change until the others have heard of it, and in quiet
 //     operation each change is written once. Nothing else depends on ranks: replicas that disagree on who lives, or that
 //     know nothing of each other, write more often or later, and never other States.
+//   - A message that cannot be read takes nothing away and stops nothing but what it hides: the slice stays as memory has
+//     it, every other slice and service lives, and a State that cannot be read is written again.
 //   - A service whose last slice is gone keeps an empty State: a known, empty service. A State is never removed.
 //
 // Backpressure: changes of a Key coalesce. While a write of a Key is on its way or waits for its next try, newer

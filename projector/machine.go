@@ -29,8 +29,9 @@ type machine struct {
 	epoch    uint64 // number of the STATE session: what a write of an earlier one says of sequences counts no more
 	ahead    uint64 // highest sequence that the STATE view took from answers; the session has to get there
 	queue    []*service
-	restless map[*service]struct{} // services that the next match may change
-	waiting  map[*service]struct{} // services that a higher floor may change: behind and open
+	restless map[*service]struct{}      // services that the next match may change
+	waiting  map[*service]struct{}      // services that a higher floor may change: behind and open
+	owed     map[place]endpoint.Version // slices of the EVENTS view that cannot be read and memory does not have, as their headers say
 	counts   [statuses]int
 	tally    tally
 }
@@ -62,6 +63,7 @@ func newMachine(cluster string) *machine {
 		states:   newSession(),
 		restless: map[*service]struct{}{},
 		waiting:  map[*service]struct{}{},
+		owed:     map[place]endpoint.Version{},
 	}
 }
 
@@ -71,6 +73,7 @@ func (m *machine) event(n ledger.Notice) (resync bool) {
 	switch n.Kind {
 	case ledger.Opened:
 		m.events = newSession()
+		clear(m.owed)
 		for _, s := range m.services {
 			s.forget()
 			if len(s.slots) > 0 {
@@ -79,12 +82,16 @@ func (m *machine) event(n ledger.Notice) (resync bool) {
 		}
 	case ledger.Changed:
 		m.changed(n)
+	case ledger.Refused:
+		m.refusedEvent(n)
 	}
 	m.events.note(n)
 	verdict := m.events.judge()
 	m.tally.eventVerdicts.count(verdict)
 	if verdict == ledger.Agrees {
-		m.match(m.events.checkpoint.Complete)
+		if c, some := m.certain(m.events.checkpoint.Complete); some {
+			m.match(c)
+		}
 	}
 	return verdict == ledger.Disagree && m.events.lost()
 }
@@ -92,13 +99,14 @@ func (m *machine) event(n ledger.Notice) (resync bool) {
 // changed takes one event.
 func (m *machine) changed(n ledger.Notice) {
 	count, sum := uint64(0), ledger.Sum{}
-	if !n.Gone {
+	if !n.Gone && !n.Version.IsZero() {
 		count, sum = 1, ledger.Digest(n.Key, n.Slice, n.Version, n.Hash)
 	}
 	m.events.ledger.Put(n.Key.String()+"/"+n.Slice, n.Seq, count, sum)
 	if n.Event == nil {
 		return
 	}
+	delete(m.owed, place{n.Key, n.Slice})
 	s := m.service(n.Key)
 	m.restless[s] = struct{}{}
 	if !s.learn(n.Event, m.floor) {
@@ -145,8 +153,10 @@ func (m *machine) state(n ledger.Notice) (resync bool) {
 		m.states, m.ahead = newSession(), 0
 		m.epoch++
 		for _, s := range m.services {
-			s.seq, s.stored = 0, endpoint.State{Key: s.key}
+			s.seq, s.stored, s.spoiled = 0, endpoint.State{Key: s.key}, false
 		}
+	case ledger.Refused:
+		m.refusedState(n)
 	case ledger.Changed:
 		if n.State == nil {
 			break
@@ -193,6 +203,9 @@ func (m *machine) wants(key endpoint.Key) (write, bool) {
 	}
 	m.tally.folds++
 	fold := s.fold(m.floor)
+	if s.spoiled {
+		return write{state: s.stored.Join(fold), before: endpoint.State{Key: key}, expect: s.seq, epoch: m.epoch, cause: s.cause}, true
+	}
 	if fold.SameSlices(s.stored) {
 		s.cause = time.Time{}
 		m.set(s, settled)
@@ -219,7 +232,7 @@ func (m *machine) take(w write) {
 func (m *machine) done(w write, seq uint64) {
 	s := m.returned(w)
 	if w.epoch == m.epoch && seq > s.seq {
-		s.seq, s.stored = seq, w.state
+		s.seq, s.stored, s.spoiled = seq, w.state, false
 		m.ahead = max(m.ahead, seq)
 	}
 }
@@ -234,12 +247,15 @@ func (m *machine) read(w write, n ledger.Notice) {
 		return // A newer session, or the session itself brought something newer meanwhile.
 	}
 	if n.Kind == ledger.Changed && n.State != nil {
-		s.seq, s.stored = n.Seq, *n.State
+		s.seq, s.stored, s.spoiled = n.Seq, *n.State, false
+		m.ahead = max(m.ahead, n.Seq)
+	} else if n.Kind == ledger.Refused {
+		s.spoil(n.Seq)
 		m.ahead = max(m.ahead, n.Seq)
 	} else if n.Kind == ledger.Absent && s.seq == w.expect {
 		// The session has seen a message that the bus does not hold: it is about to learn of a loss, and its sums
 		// say nothing until then.
-		s.seq, s.stored = 0, endpoint.State{Key: s.key}
+		s.seq, s.stored, s.spoiled = 0, endpoint.State{Key: s.key}, false
 		m.ahead = max(m.ahead, m.states.ledger.Seq()+1)
 	}
 }
@@ -271,7 +287,7 @@ func (m *machine) certify() (cp ledger.Checkpoint, expect uint64, ok bool) {
 	cp = ledger.Checkpoint{Complete: m.floor, AsOf: l.Seq(), Count: count, Sum: sum}
 	last := m.states.checkpoint
 	if m.states.seq > 0 {
-		same := last.Complete == cp.Complete && last.Count == count && last.Sum == sum
+		same := last.Complete == cp.Complete && last.Count == count && last.Sum == sum && last.AsOf >= m.states.changed
 		if same || last.Complete.After(cp.Complete) {
 			return cp, 0, false
 		}

@@ -154,6 +154,9 @@ func (o *owner) tell(r *runner, from side, n ledger.Notice) (resync bool) {
 		return r.event(n)
 	}
 	resync = r.state(n)
+	if n.Kind == ledger.Refused && n.Of == ledger.Changed {
+		o.respect(r, n.Key)
+	}
 	if n.Kind == ledger.Certified && r.states.ledger.IsComplete() {
 		// By this replica or another: the next one is due when this one is old, and the others have their time again.
 		r.certifyAt, r.deferred = later(r.certifyAt, time.Now().Add(o.cfg.CheckpointEvery)), false
@@ -168,6 +171,17 @@ func (o *owner) tell(r *runner, from side, n ledger.Notice) (resync bool) {
 		}
 	}
 	return resync
+}
+
+// spoilsInRow is how many times a State that cannot be read is written over at once.
+const spoilsInRow = 3
+
+// respect holds a Key back whose State comes in a form that cannot be read again and again: somebody may mean it, and two
+// who write over each other without a pause would do nothing else.
+func (o *owner) respect(r *runner, key endpoint.Key) {
+	if n := r.services[key].spoils - spoilsInRow; n > 0 {
+		o.hold(r, key, n)
+	}
 }
 
 // runner gives the machine of a cluster, which is made, and told of the sessions at hand, when it is new.
@@ -291,6 +305,11 @@ func (o *owner) unaccepted(r *runner, key endpoint.Key, free int) {
 	if n <= 0 {
 		return
 	}
+	o.hold(r, key, n)
+}
+
+// hold lets a Key wait, the longer the higher n is, from 1.
+func (o *owner) hold(r *runner, key endpoint.Key, n int) {
 	wait := min(o.cfg.RetryMin<<min(n-1, 16), o.cfg.RetryMax)
 	until := time.Now().Add(wait/2 + rand.N(wait/2+1))
 	r.held[key] = hold{until: until}

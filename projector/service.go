@@ -30,14 +30,16 @@ const (
 // between memory, folds and the STATE view (stored), shared content is equal without being compared, and what a slice
 // adds to a sum is kept beside it.
 type service struct {
-	key    endpoint.Key
-	slots  map[string]*slot // by slice name; never an empty slot
-	order  []*slot          // slots by name; nil when it has to be made anew
-	seq    uint64           // of the message of the STATE view; 0 when it holds none
-	stored endpoint.State   // that message; an empty State when there is none
-	status status
-	queued bool      // in the machine's queue
-	cause  time.Time // when the bus stored the oldest live event that is in no write yet; zero when there is none
+	key     endpoint.Key
+	slots   map[string]*slot // by slice name; never an empty slot
+	order   []*slot          // slots by name; nil when it has to be made anew
+	seq     uint64           // of the message of the STATE view; 0 when it holds none
+	stored  endpoint.State   // that message; an empty State when there is none
+	status  status
+	spoils  int       // how often that was so
+	spoiled bool      // that message cannot be read, and stored is what was there before, as far as that is known
+	queued  bool      // in the machine's queue
+	cause   time.Time // when the bus stored the oldest live event that is in no write yet; zero when there is none
 }
 
 // slot is what is known of one slice: in the memory, which survives sessions, and in the view of this session.
@@ -47,6 +49,8 @@ type slot struct {
 	gone  *endpoint.Ref   // gone, or neither
 	peers []endpoint.Ref  // of the event that memory has; those above the floor and not seen yet only
 	view  *endpoint.Event // last message of this session; nil when there was none, or a tombstone up to the floor
+
+	refused bool // the last message of this session cannot be read: memory is the best there is
 
 	summed *endpoint.Slice // live, when sum is what it adds to the sum of a view
 	sum    ledger.Sum
@@ -64,7 +68,7 @@ func (s *service) learn(e *endpoint.Event, floor endpoint.Version) bool {
 		sl = &slot{name: e.Slice.Name}
 		s.slots[sl.name], s.order = sl, nil
 	}
-	sl.view = e
+	sl.view, sl.refused = e, false
 	return sl.join(s.key, floor, told(e), e.Peers)
 }
 
@@ -77,6 +81,10 @@ func (s *service) match(floor, c endpoint.Version) (changed, calm bool) {
 	}
 	calm = true
 	for _, sl := range s.inOrder() {
+		if sl.refused {
+			calm = false
+			continue
+		}
 		view, peers := endpoint.State{Key: s.key}, []endpoint.Ref(nil)
 		if sl.view != nil {
 			view, peers = told(sl.view), sl.view.Peers
@@ -160,7 +168,7 @@ func (s *service) hear(st *endpoint.State, seq uint64) (count uint64, sum ledger
 		sum = sum.Add(sl.sum)
 	}
 	if seq > s.seq {
-		s.seq, s.stored = seq, heard
+		s.seq, s.stored, s.spoiled = seq, heard, false
 	}
 	return uint64(len(heard.Slices)), sum
 }
@@ -236,9 +244,24 @@ func (s *service) remove(sl *slot) {
 // forget empties the view, as the opening of a session does.
 func (s *service) forget() {
 	for _, sl := range s.inOrder() {
-		sl.view = nil
+		sl.view, sl.refused = nil, false
 		if sl.live == nil && sl.gone == nil {
 			s.remove(sl)
 		}
 	}
+}
+
+// refuse takes in that the view of a slice cannot be read, and reports whether memory has it live.
+func (s *service) refuse(name string) (live bool) {
+	sl, known := s.slots[name]
+	if known {
+		sl.view, sl.refused = nil, true
+	}
+	return known && sl.live != nil
+}
+
+// spoil takes in that the message of the STATE view at seq cannot be read.
+func (s *service) spoil(seq uint64) {
+	s.seq, s.spoiled = seq, true
+	s.spoils++
 }

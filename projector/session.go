@@ -12,6 +12,7 @@ type session struct {
 	checkpoint ledger.Checkpoint
 	seq        uint64 // of the checkpoint's message; 0 when there is none
 	judged     bool   // the checkpoint has been judged
+	changed    uint64 // sequence of the last message that is neither a checkpoint nor a record
 	doubt      ledger.Doubt
 }
 
@@ -30,8 +31,16 @@ func (s *session) note(n ledger.Notice) {
 	case ledger.Changed:
 		s.ledger.Advance(n.Seq)
 		s.doubt.Changed(n.Seq)
+		s.changed = n.Seq
 	case ledger.Recorded:
 		s.ledger.Advance(n.Seq)
+	case ledger.Refused:
+		s.ledger.Advance(n.Seq)
+		s.doubt.Changed(n.Seq)
+		s.changed = n.Seq
+		if n.Of == ledger.Certified && n.Seq > s.seq {
+			s.checkpoint, s.seq, s.judged = ledger.Checkpoint{}, n.Seq, true
+		}
 	}
 }
 

@@ -63,6 +63,7 @@ type clusterState struct {
 	unsettled map[endpoint.Key]struct{}       // Keys of the memory that differ from the view
 	pending   *ledger.Checkpoint
 	doubt     ledger.Doubt
+	refused   map[endpoint.Key]struct{} // Keys of this session whose State cannot be read; a projector will write it again
 }
 
 func newStore(mu *sync.Mutex, expected []string, failover string) *Store {
@@ -100,6 +101,7 @@ func (s *Store) heard(name string) *clusterState {
 // open begins a session: the view is empty, the memory stays.
 func (c *clusterState) open(complete bool) {
 	c.ledger, c.view, c.pending, c.doubt = ledger.New(), map[endpoint.Key]endpoint.State{}, nil, ledger.Doubt{}
+	c.refused = map[endpoint.Key]struct{}{}
 	if complete {
 		c.ledger.Complete(0)
 	}
@@ -119,6 +121,8 @@ func (s *Store) notice(n ledger.Notice) error {
 		c.ledger.Advance(n.Seq)
 		c.pending = &n.Checkpoint
 		touched, err = s.judge(n.Cluster, c)
+	case ledger.Refused:
+		s.refuse(n)
 	case ledger.Complete:
 		touched, err = s.completed(n.Seq)
 	}
@@ -154,6 +158,19 @@ func (s *Store) completed(seq uint64) (touched []touch, err error) {
 	return touched, err
 }
 
+// refuse takes in that nobody can read what the bus holds of a Key, or as a checkpoint. The memory stays as it is.
+func (s *Store) refuse(n ledger.Notice) {
+	c := s.cluster(n.Cluster)
+	c.ledger.Advance(n.Seq)
+	if n.Of == ledger.Changed {
+		c.ledger.Put(n.Key.String(), n.Seq, 0, ledger.Sum{})
+		c.doubt.Changed(n.Seq)
+		c.refused[n.Key] = struct{}{}
+	} else {
+		c.pending = nil
+	}
+}
+
 // changed joins a received State into the memory.
 func (s *Store) changed(n ledger.Notice) []touch {
 	c := s.heard(n.Key.Cluster)
@@ -161,6 +178,7 @@ func (s *Store) changed(n ledger.Notice) []touch {
 	c.ledger.Put(n.Key.String(), n.Seq, count, sum)
 	c.doubt.Changed(n.Seq)
 	c.view[n.Key] = *n.State
+	delete(c.refused, n.Key)
 	return s.join(c, *n.State, s.complete)
 }
 
@@ -193,6 +211,9 @@ func (s *Store) judge(name string, c *clusterState) ([]touch, error) {
 	}
 	c.pending = nil // where the view is past it, the next checkpoint tells
 	c.doubt.Take(v, cp)
+	if v == ledger.Agrees && len(c.refused) > 0 {
+		return nil, nil // of what cannot be read nobody can say that it is not there
+	}
 	if v == ledger.Agrees {
 		return s.match(name, c, cp.Complete), nil
 	}
