@@ -211,7 +211,7 @@ func closedAnew(now map[string]endpoint.Event, floor endpoint.Version) bool {
 
 func TestWhatAServiceKeepsIsAtEveryStepTheFoldOfItsCurrentSlicesAnew(t *testing.T) {
 	open := 0
-	for seed := range uint64(500) {
+	for seed := range uint64(200) {
 		key, events, r := written(seed)
 		for i := range events {
 			if e := &events[i]; r.UintN(2) == 0 { // A peer that is there, was there, or is to come.
@@ -259,7 +259,7 @@ func TestWhatAServiceKeepsIsAtEveryStepTheFoldOfItsCurrentSlicesAnew(t *testing.
 }
 
 func TestWhatIsHeardOfAStateIsWhatItSaysWhateverMemoryHas(t *testing.T) {
-	for seed := range uint64(500) {
+	for seed := range uint64(200) {
 		key, events, r := written(seed)
 		s := newService(key)
 		for seq := range uint64(10) {
