@@ -23,6 +23,8 @@ func (l *loop) notice(ctx context.Context, n ledger.Notice) {
 			l.record, l.recordSeq = n.Record, n.Seq
 		}
 		l.judgeRecord(ctx)
+	case ledger.Refused:
+		l.refused(ctx, n)
 	case ledger.Complete:
 		l.ledger.Complete(n.Seq)
 		l.complete = true
@@ -127,6 +129,10 @@ func (l *loop) resume(ctx context.Context) {
 
 // put takes what a Get found into the view: possibly nothing.
 func (l *loop) put(s *subject, n ledger.Notice) {
+	if n.Kind == ledger.Refused {
+		s.known = Entry{Seq: n.Seq} // to be written over
+		return
+	}
 	if n.Kind != ledger.Absent {
 		s.known = entryOf(n)
 		l.raiseTop(n.Version, l.generation)

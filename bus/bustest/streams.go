@@ -66,6 +66,9 @@ func (e *FakeEvents) Certify(_ context.Context, cluster string, cp ledger.Checkp
 // Record is bus.Events.Record.
 func (e *FakeEvents) Record(_ context.Context, cluster string) (ledger.Record, uint64, error) {
 	n, err := e.f.get(events, recordOf+cluster, ledger.Notice{})
+	if err == nil && n.Kind == ledger.Refused {
+		err = fmt.Errorf("the record of cluster %s cannot be read", cluster)
+	}
 	return n.Record, n.Seq, err
 }
 
