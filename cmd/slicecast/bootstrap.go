@@ -3,105 +3,82 @@ package main
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
+	"github.com/spf13/pflag"
 )
 
-// bootstrapConfig is what an Envoy must know to ask slicecast.
+// bootstrapConfig is what a client must know to ask slicecast.
 type bootstrapConfig struct {
 	nodeID   string
-	cluster  string // Kubernetes cluster of the Envoy, "" for none
+	cluster  string // Kubernetes cluster of the client, "" for none
 	region   string
 	zone     string
+	node     string // Kubernetes node of the client
 	ipFamily string
 	xds      []string // host:port of the xDS replicas
-	admin    string   // host:port of Envoy's admin listener
-	sotw     bool
-	output   string
+	tls      bootstrapTLS
+}
+
+// bootstrapTLS is how a client reaches the xDS server over TLS.
+type bootstrapTLS struct {
+	ca         string // PEM file of the server's authorities, "" for plaintext
+	cert, key  string // PEM files of the client, both or none
+	serverName string // name in the server's certificate; "" for the host of the first replica
+}
+
+func (c *bootstrapConfig) add(f *pflag.FlagSet) {
+	f.StringVar(&c.nodeID, "node-id", "", "id of the client, unique among all clients (default: the host name and a random part)")
+	f.StringVar(&c.cluster, "node-cluster", "", "Kubernetes cluster that the client is in; its endpoints come first (default: none)")
+	f.StringVar(&c.region, "node-region", "", "region of the client")
+	f.StringVar(&c.zone, "node-zone", "", "zone of the client")
+	f.StringVar(&c.node, "node-name", "", "Kubernetes node of the client, for topology hints by node")
+	f.StringVar(&c.ipFamily, "ip-family", "", "ipv4 or ipv6, to get addresses of that family only")
+	f.StringArrayVar(&c.xds, "xds", []string{"127.0.0.1:18000"}, "HOST:PORT of an xDS replica (repeatable)")
+	f.StringVar(&c.tls.ca, "tls-ca", "", "PEM file with the authorities of the xDS server's certificate (default: plaintext)")
+	f.StringVar(&c.tls.cert, "tls-cert", "", "PEM file with the client's certificate")
+	f.StringVar(&c.tls.key, "tls-key", "", "PEM file with its key")
+	f.StringVar(&c.tls.serverName, "tls-server-name", "", "DNS name, IP address or SPIFFE ID in the xDS server's certificate (Envoy only; default: the host of the first --xds)")
+}
+
+// check says what is wrong, and fills the name of the server.
+func (c *bootstrapConfig) check() error {
+	if len(c.xds) == 0 {
+		return usagef("--xds is needed")
+	}
+	for _, hostport := range c.xds {
+		if _, err := socketAddress("xds", hostport); err != nil {
+			return err
+		}
+	}
+	switch t := c.tls; {
+	case (t.cert == "") != (t.key == ""):
+		return usagef("--tls-cert and --tls-key belong together")
+	case t.ca == "" && (t.cert != "" || t.serverName != ""):
+		return usagef("--tls-ca is needed for TLS")
+	}
+	if c.tls.serverName == "" {
+		c.tls.serverName, _, _ = net.SplitHostPort(c.xds[0])
+	}
+	return nil
 }
 
 func bootstrapCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "bootstrap", Short: "Print a working bootstrap for a client", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(bootstrapEnvoyCommand())
-	return cmd
-}
-
-func bootstrapEnvoyCommand() *cobra.Command {
-	var c bootstrapConfig
-	cmd := &cobra.Command{
-		Use:   "envoy",
-		Short: "Print a bootstrap of an Envoy that takes its clusters and endpoints from slicecast",
-		Args:  noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := c.envoy()
-			if err != nil {
-				return err
-			}
-			_, err = cmd.OutOrStdout().Write(text)
-			return err
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&c.nodeID, "node-id", "", "id of the Envoy, unique among all clients (default: the host name and a random part)")
-	f.StringVar(&c.cluster, "node-cluster", "", "Kubernetes cluster that the Envoy is in; its endpoints come first (default: none)")
-	f.StringVar(&c.region, "node-region", "", "region of the Envoy")
-	f.StringVar(&c.zone, "node-zone", "", "zone of the Envoy")
-	f.StringVar(&c.ipFamily, "ip-family", "", "ipv4 or ipv6, to get addresses of that family only")
-	f.StringArrayVar(&c.xds, "xds", []string{"127.0.0.1:18000"}, "HOST:PORT of an xDS replica (repeatable)")
-	f.StringVar(&c.admin, "admin", "127.0.0.1:9901", "HOST:PORT of Envoy's admin listener")
-	f.BoolVar(&c.sotw, "sotw", false, "state-of-the-world instead of delta xDS")
-	f.StringVarP(&c.output, "output", "o", "yaml", "yaml or json")
+	cmd.AddCommand(bootstrapEnvoyCommand(), bootstrapGRPCCommand())
 	return cmd
 }
 
 // tree is one object of a bootstrap.
 type tree map[string]any
 
-func (c bootstrapConfig) envoy() ([]byte, error) {
-	admin, err := socketAddress("admin", c.admin)
-	if err != nil {
-		return nil, err
-	}
-	replicas := make([]tree, 0, len(c.xds))
-	for _, hostport := range c.xds {
-		address, err := socketAddress("xds", hostport)
-		if err != nil {
-			return nil, err
-		}
-		replicas = append(replicas, tree{"endpoint": tree{"address": address}})
-	}
-	node, err := c.node()
-	if err != nil {
-		return nil, err
-	}
-	api := "DELTA_GRPC"
-	if c.sotw {
-		api = "GRPC"
-	}
-	ads := tree{"ads": tree{}, "resource_api_version": "V3"}
-	bootstrap := tree{
-		"node":  node,
-		"admin": tree{"address": admin},
-		"dynamic_resources": tree{
-			"ads_config": tree{
-				"api_type": api, "transport_api_version": "V3",
-				"grpc_services": []tree{{"envoy_grpc": tree{"cluster_name": "slicecast_xds"}}},
-			},
-			"cds_config": ads,
-		},
-		"static_resources": tree{"clusters": []tree{xdsCluster(replicas)}},
-	}
-	return c.print(bootstrap)
-}
-
-func (c bootstrapConfig) node() (tree, error) {
+// place says who and where the client is, in the words of both kinds of clients.
+func (c bootstrapConfig) place() (tree, error) {
 	switch c.ipFamily {
 	case "", "ipv4", "ipv6":
 	default:
@@ -118,35 +95,15 @@ func (c bootstrapConfig) node() (tree, error) {
 		id = host + "-" + hex.EncodeToString(random)
 	}
 	metadata := tree{}
-	if c.cluster != "" {
-		metadata["slicecast.io/cluster"] = c.cluster
-	}
-	if c.ipFamily != "" {
-		metadata["slicecast.io/ip-family"] = c.ipFamily
+	for key, value := range map[string]string{"cluster": c.cluster, "ip-family": c.ipFamily, "node": c.node} {
+		if value != "" {
+			metadata["slicecast.io/"+key] = value
+		}
 	}
 	return tree{
-		"id": id, "cluster": "envoy", "metadata": metadata,
+		"id": id, "cluster": "slicecast-client", "metadata": metadata,
 		"locality": tree{"region": c.region, "zone": c.zone},
 	}, nil
-}
-
-// xdsCluster is the cluster of the xDS replicas: HTTP/2 with keepalives, so that a dead replica is left soon.
-func xdsCluster(replicas []tree) tree {
-	return tree{
-		"name": "slicecast_xds", "type": "STRICT_DNS", "connect_timeout": "1s", "lb_policy": "ROUND_ROBIN",
-		"typed_extension_protocol_options": tree{
-			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": tree{
-				"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-				"explicit_http_config": tree{"http2_protocol_options": tree{
-					"connection_keepalive": tree{"interval": "10s", "timeout": "5s"},
-				}},
-			},
-		},
-		"load_assignment": tree{
-			"cluster_name": "slicecast_xds",
-			"endpoints":    []tree{{"lb_endpoints": replicas}},
-		},
-	}
 }
 
 func socketAddress(flag, hostport string) (tree, error) {
@@ -159,16 +116,4 @@ func socketAddress(flag, hostport string) (tree, error) {
 		return nil, usagef("--%s %q is not HOST:PORT", flag, hostport)
 	}
 	return tree{"socket_address": tree{"address": host, "port_value": number}}, nil
-}
-
-func (c bootstrapConfig) print(bootstrap tree) ([]byte, error) {
-	switch c.output {
-	case "json":
-		text, err := json.MarshalIndent(bootstrap, "", "  ")
-		return append(text, '\n'), err
-	case "yaml":
-		return yaml.Marshal(bootstrap)
-	default:
-		return nil, usagef("--output %q is neither yaml nor json", c.output)
-	}
 }

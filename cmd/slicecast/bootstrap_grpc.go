@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+
+	"github.com/spf13/cobra"
+)
+
+func bootstrapGRPCCommand() *cobra.Command {
+	var c bootstrapConfig
+	cmd := &cobra.Command{
+		Use:   "grpc",
+		Short: "Print a bootstrap of a gRPC client without proxy that dials xds:///<service>.<namespace>:<port>",
+		Long: "Print a bootstrap of a gRPC client without proxy that dials xds:///<service>.<namespace>:<port>.\n" +
+			"Write it to a file and name that in the environment variable GRPC_XDS_BOOTSTRAP of the client.",
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := c.grpc()
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	c.add(cmd.Flags())
+	return cmd
+}
+
+// grpc is the bootstrap of a gRPC client: the first replica that answers serves, the others stand by.
+func (c bootstrapConfig) grpc() ([]byte, error) {
+	if c.tls.serverName != "" {
+		return nil, usagef("--tls-server-name is for Envoy: gRPC checks the certificate against the host of --xds")
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	node, err := c.place()
+	if err != nil {
+		return nil, err
+	}
+	servers := make([]tree, 0, len(c.xds))
+	for _, hostport := range c.xds {
+		servers = append(servers, tree{
+			"server_uri": hostport, "server_features": []string{"xds_v3"}, "channel_creds": []tree{c.tls.grpc()},
+		})
+	}
+	text, err := json.MarshalIndent(tree{"xds_servers": servers, "node": node}, "", "  ")
+	return append(text, '\n'), err
+}
+
+// grpc are the credentials of a gRPC client. It checks the certificate against the host that it dials.
+func (t bootstrapTLS) grpc() tree {
+	if t.ca == "" {
+		return tree{"type": "insecure"}
+	}
+	config := tree{"ca_certificate_file": t.ca, "refresh_interval": "60s"}
+	if t.cert != "" {
+		config["certificate_file"], config["private_key_file"] = t.cert, t.key
+	}
+	return tree{"type": "tls", "config": config}
+}
