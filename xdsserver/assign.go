@@ -3,10 +3,8 @@
 package xdsserver
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/slicecast/slicecast/internal/endpoint"
 )
@@ -75,59 +73,65 @@ func Assign(svc Service, view View, name Name) Assignment {
 	return arrange(all, order, view, name)
 }
 
-// arrange puts what was kept into localities. order has the candidates by address; it is used up.
-func arrange(all []candidate, order []int32, view View, name Name) Assignment {
-	kept := slices.DeleteFunc(order, func(i int32) bool { return !all[i].reason.Kept() })
+// arrange puts what was kept into localities. order has the candidates by address.
+func arrange(all []candidate, order []addressKey, view View, name Name) Assignment {
 	out := Assignment{Name: name.String()}
-	// They are by address already, and stay so inside a locality.
-	slices.SortStableFunc(kept, func(i, j int32) int { return all[i].place(&all[j]) })
-	targets := make([]Target, 0, len(kept))
+	groups := groupByPlace(all, order)
+	if len(groups) == 0 {
+		return out
+	}
+	kept := 0
+	for i := range groups {
+		kept += len(groups[i].members)
+	}
+	targets := make([]Target, 0, kept)
+	out.Localities = make([]Locality, 0, len(groups))
 	priority := uint32(0)
-	for start := 0; start < len(kept); {
-		first, end := &all[kept[start]], start+1
-		for end < len(kept) && all[kept[end]].place(first) == 0 {
-			end++
-		}
-		if start > 0 && all[kept[start-1]].tier != first.tier {
+	for n := range groups {
+		g := &groups[n]
+		if n > 0 && groups[n-1].tier != g.tier {
 			priority++
 		}
 		from := len(targets)
-		targets = appendTargets(targets, all, kept[start:end], view.Family)
+		targets = appendTargets(targets, all, g.members, view.Family)
 		out.Localities = append(out.Localities, Locality{
-			Priority: priority, Region: first.region, Zone: first.zone, Endpoints: targets[from:len(targets):len(targets)],
+			Priority: priority, Region: g.region, Zone: g.zone, Endpoints: targets[from:len(targets):len(targets)],
 		})
-		start = end
+		out.Fallback = out.Fallback || slices.ContainsFunc(g.members, func(i int32) bool { return all[i].reason == ReasonFallback })
 	}
-	out.Fallback = slices.ContainsFunc(kept, func(i int32) bool { return all[i].reason == ReasonFallback })
 	return out
-}
-
-// place orders candidates by their locality.
-func (c *candidate) place(o *candidate) int {
-	if d := cmp.Compare(c.tier, o.tier); d != 0 {
-		return d
-	}
-	return cmp.Or(strings.Compare(c.region, o.region), strings.Compare(c.zone, o.zone))
 }
 
 // appendTargets appends one Target per endpoint of a locality. For a client of both families the IPv6 addresses of a
 // pod become additional addresses of its IPv4 endpoint, where both are in the same health.
 func appendTargets(targets []Target, all []candidate, group []int32, family Family) []Target {
+	firstV6, _ := slices.BinarySearchFunc(group, true, func(i int32, _ bool) int {
+		if all[i].at.Addr().Is6() {
+			return 0
+		}
+		return -1
+	})
 	var v4 map[podHealth]int
-	both := family == AnyFamily && all[group[0]].at.Addr().Is4() && all[group[len(group)-1]].at.Addr().Is6()
+	both := family == AnyFamily && firstV6 > 0 && firstV6 < len(group)
 	if both {
-		v4 = make(map[podHealth]int, len(group)/2)
+		v4 = make(map[podHealth]int, firstV6)
 	}
-	for _, i := range group {
+	var more []netip.AddrPort // of all targets: most have one, in a part of it
+	for n, i := range group {
 		c := &all[i]
-		key := podHealth{Pod{c.sl.Key.Cluster, c.ep.TargetUID}, c.reason == ReasonDraining}
+		key := podHealth{Pod{c.from.sl.Key.Cluster, c.ep.TargetUID}, c.reason == ReasonDraining}
 		if both && c.ep.TargetUID != "" {
 			at, paired := v4[key]
-			if paired && c.at.Addr().Is6() {
-				targets[at].More = append(targets[at].More, c.at)
+			if paired && n >= firstV6 {
+				if t := &targets[at]; t.More != nil {
+					t.More = append(t.More, c.at)
+				} else {
+					more = append(slices.Grow(more, len(group)-n), c.at)
+					t.More = more[len(more)-1 : len(more) : len(more)]
+				}
 				continue
 			}
-			if !paired && c.at.Addr().Is4() {
+			if !paired && n < firstV6 {
 				v4[key] = len(targets)
 			}
 		}

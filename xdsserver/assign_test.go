@@ -341,28 +341,3 @@ func newestOfEachPod(all []endpoint.Slice) map[string]endpoint.Endpoint {
 	}
 	return out
 }
-
-func BenchmarkAssign(b *testing.B) {
-	for _, n := range []int{10, 100, 1000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			svc, view, name := bigService(n), View{Cluster: "prod", Zone: "z1"}, mustName(b, cart)
-			b.ReportAllocs()
-			for b.Loop() {
-				Assign(svc, view, name)
-			}
-		})
-	}
-}
-
-// bigService gives a service of n pods in slices of 100 and three zones.
-func bigService(n int) Service {
-	var all []endpoint.Slice
-	for i := 0; i < n; i += 100 {
-		var eps []endpoint.Endpoint
-		for j := i; j < min(n, i+100); j++ {
-			eps = append(eps, ep(fmt.Sprintf("10.0.%d.%d rs-@z%d pod-%d", j/250, j%250, j%3, j)))
-		}
-		all = append(all, sliceOf("prod", fmt.Sprintf("cart-%03d", i), uint64(i+1), eps...))
-	}
-	return Service{States: []endpoint.State{stateOf(all...)}}
-}

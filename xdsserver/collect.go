@@ -29,20 +29,23 @@ func collect(svc Service, view View, name Name) []candidate {
 	}
 	port := portOf(states, name)
 	reach := reachOf(svc, view, name)
-	total := 0
+	total, parts := 0, 0
 	for i := range states {
+		parts += len(states[i].Slices)
 		for j := range states[i].Slices {
 			total += len(states[i].Slices[j].Endpoints)
 		}
 	}
-	all := make([]candidate, 0, total)
+	all, sources := make([]candidate, 0, total), make([]source, 0, parts)
 	for i := range states {
-		all = collectState(all, &states[i], port, reach)
+		from := len(sources)
+		sources = appendSources(sources, &states[i], reach)
+		all = collectState(all, sources[from:], port)
 	}
 	for i := range all {
 		c := &all[i]
 		if len(svc.Promised) > 0 && c.ep.TargetUID != "" {
-			_, c.promised = svc.Promised[Pod{c.sl.Key.Cluster, c.ep.TargetUID}]
+			_, c.promised = svc.Promised[Pod{c.from.sl.Key.Cluster, c.ep.TargetUID}]
 		}
 		if c.reason == 0 && !view.Family.takes(c.at.Addr()) {
 			c.reason = ReasonFamily
@@ -51,31 +54,39 @@ func collect(svc Service, view View, name Name) []candidate {
 	return all
 }
 
-// collectState appends the addresses that one cluster has.
-func collectState(all []candidate, st *endpoint.State, port portMatch, reach reach) []candidate {
-	speaker := speakersOf(st)
-	proto := candidate{
-		region: strings.ToValidUTF8(reach.svc.Regions[st.Key.Cluster], "?"),
+// appendSources appends the slices of one cluster.
+func appendSources(sources []source, st *endpoint.State, reach reach) []source {
+	proto := source{
+		region: strings.ToValidUTF8(reach.svc.Regions[st.Key.Cluster], "?"), // What is not UTF-8 would break the whole response.
 		tier:   reach.tier(st.Key.Cluster),
 		drain:  terminating.said(st) == drainPolicy,
 	}
-	if proto.tier == tierOut {
-		proto.reason = ReasonFailover
-	}
 	for i := range st.Slices {
-		sl := &st.Slices[i]
-		number := port.in(sl)
+		proto.sl = &st.Slices[i]
+		sources = append(sources, proto)
+	}
+	return sources
+}
+
+// collectState appends the addresses that one cluster has.
+func collectState(all []candidate, sources []source, port portMatch) []candidate {
+	speaker := speakersOf(sources)
+	for i := range sources {
+		from := &sources[i]
+		number := port.in(from.sl)
 		if number == 0 {
 			continue
 		}
-		for j := range sl.Endpoints {
-			c := proto
-			c.sl, c.ep = sl, &sl.Endpoints[j]
-			c.at = netip.AddrPortFrom(c.ep.Addr, number)
-			c.cond = c.ep.Conditions
-			c.zone = strings.ToValidUTF8(c.ep.Zone, "?") // What is not UTF-8 would break the whole response.
-			speaker.correct(&c, port)
-			all = append(all, c)
+		reason := Reason(0)
+		if from.tier == tierOut {
+			reason = ReasonFailover
+		}
+		for j := range from.sl.Endpoints {
+			ep := &from.sl.Endpoints[j]
+			all = append(all, candidate{at: netip.AddrPortFrom(ep.Addr, number), ep: ep, from: from, cond: ep.Conditions, reason: reason})
+			if speaker != nil {
+				speaker.correct(&all[len(all)-1], port)
+			}
 		}
 	}
 	return all

@@ -252,7 +252,7 @@ func TestAFamilyIsReadFromMetadata(t *testing.T) {
 }
 
 func BenchmarkEncodeAssignment(b *testing.B) {
-	for _, n := range []int{10, 100, 1000} {
+	for _, n := range sizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			a := Assign(bigService(n), View{Cluster: "prod", Zone: "z1"}, mustName(b, cart))
 			b.ReportAllocs()

@@ -118,9 +118,9 @@ func Explain(svc Service, view View, name Name) []Verdict {
 // verdict gives what was decided about a candidate. kept has the addresses of the Assignment.
 func (c *candidate) verdict(kept map[netip.AddrPort]placement) Verdict {
 	v := Verdict{
-		Cluster: c.sl.Key.Cluster, Slice: c.sl.Name, UID: c.ep.TargetUID, Addr: c.at, Reason: c.reason,
-		Rule: reasons[c.reason].rule, Why: reasons[c.reason].why, Region: c.region, Endpoint: *c.ep,
-		Conditions: c.cond, Version: c.sl.Version, Observed: c.sl.Observed,
+		Cluster: c.from.sl.Key.Cluster, Slice: c.from.sl.Name, UID: c.ep.TargetUID, Addr: c.at, Reason: c.reason,
+		Rule: reasons[c.reason].rule, Why: reasons[c.reason].why, Region: c.from.region, Endpoint: *c.ep,
+		Conditions: c.cond, Version: c.from.sl.Version, Observed: c.from.sl.Observed,
 	}
 	if c.reason.Kept() {
 		v.Priority, v.Addition = kept[c.at].priority, kept[c.at].of
@@ -132,9 +132,9 @@ func (c *candidate) verdict(kept map[netip.AddrPort]placement) Verdict {
 	case c.reason == ReasonTerminating && c.cond&endpoint.Serving == 0:
 		v.Rule, v.Why = ruleStopped, whyStopped
 	}
-	if by := c.by; by.sl != nil {
+	if by := c.by; by.from != nil {
 		v.Winner = &Winner{
-			Cluster: by.sl.Key.Cluster, Slice: by.sl.Name, Version: by.sl.Version, Addr: by.ep.Addr, Pod: by.ep.TargetName, UID: by.ep.TargetUID,
+			Cluster: by.from.sl.Key.Cluster, Slice: by.from.sl.Name, Version: by.from.sl.Version, Addr: by.ep.Addr, Pod: by.ep.TargetName, UID: by.ep.TargetUID,
 		}
 		if c.reason != ReasonDuplicate && c.reason != ReasonMoved {
 			v.Why += whySpokenFor

@@ -26,7 +26,7 @@ func hintsOf(view View, name Name) hints {
 
 // see takes one ready endpoint into account.
 func (h *hints) see(c *candidate) {
-	if c.tier != 0 {
+	if c.from.tier != 0 {
 		return
 	}
 	h.seen++
@@ -43,7 +43,7 @@ func (h *hints) see(c *candidate) {
 // refuse reports whether the hints give a ready endpoint to others.
 func (h *hints) refuse(c *candidate) bool {
 	switch {
-	case c.tier != 0:
+	case c.from.tier != 0:
 		return false
 	case h.nodeMine && h.nodes == h.seen:
 		return !listed(c.ep.NodeHints, h.node)

@@ -3,10 +3,7 @@
 package xdsserver
 
 import (
-	"cmp"
 	"net/netip"
-	"slices"
-	"strings"
 
 	"github.com/slicecast/slicecast/internal/endpoint"
 )
@@ -15,22 +12,27 @@ import (
 type candidate struct {
 	at     netip.AddrPort
 	ep     *endpoint.Endpoint
-	sl     *endpoint.Slice
-	region string
-	zone   string
+	from   *source
+	by     spoken              // who speaks for its address or its pod instead
 	cond   endpoint.Conditions // of the slice that speaks for the pod
-	tier   uint8               // 0 own cluster, 1 its region, 2 the rest
-	drain  bool                // the service asks to send terminating endpoints as DRAINING
 	reason Reason
 
-	promised bool   // nothing new may be sent to its pod
-	by       spoken // who speaks for its address or its pod instead
+	promised bool  // nothing new may be sent to its pod
+	place    int32 // where it is kept, by the numbers of groupByPlace
+}
+
+// source is a slice with what all its addresses share.
+type source struct {
+	sl     *endpoint.Slice
+	region string
+	tier   uint8 // 0 own cluster, 1 its region, 2 the rest
+	drain  bool  // the service asks to send terminating endpoints as DRAINING
 }
 
 // spoken is the endpoint that speaks for a candidate; zero when that does so itself.
 type spoken struct {
-	sl *endpoint.Slice
-	ep *endpoint.Endpoint
+	from *source
+	ep   *endpoint.Endpoint
 }
 
 // rank orders candidates of one address: ready before serving and terminating before the rest.
@@ -49,9 +51,9 @@ func (c *candidate) rank() int {
 
 // judge collects the candidates of a service port and lets each rule decide about them, in this order: reach of the
 // client, family, moved pods (these in collect), duplicates, readiness and fallback, hints. order has the candidates by
-// address: sorting numbers is cheaper than sorting candidates.
-func judge(svc Service, view View, name Name) (all []candidate, order []int32) {
-	all = collect(svc.within(view.Scope), view, name)
+// address.
+func judge(svc Service, view View, name Name) (all []candidate, order []addressKey) {
+	all = collect(svc, view, name)
 	order = dropDuplicates(all)
 	for _, v6 := range [...]bool{false, true} {
 		decideFamily(all, v6, hintsOf(view, name))
@@ -62,31 +64,18 @@ func judge(svc Service, view View, name Name) (all []candidate, order []int32) {
 // dropDuplicates leaves one undecided candidate per address and port (rule D12): the one that is more usable, then
 // that of the smaller cluster name, in one cluster that of the newer slice, then of the smaller slice name. It returns
 // the candidates by address.
-func dropDuplicates(all []candidate) (order []int32) {
-	order = make([]int32, len(all))
-	for i := range order {
-		order[i] = int32(i)
+func dropDuplicates(all []candidate) (order []addressKey) {
+	order = make([]addressKey, len(all))
+	for i := range all {
+		order[i] = keyOf(all[i].at, int32(i))
 	}
-	slices.SortFunc(order, func(i, j int32) int {
-		a, b := &all[i], &all[j]
-		if c := a.at.Compare(b.at); c != 0 {
-			return c
-		}
-		return cmp.Or(
-			cmp.Compare(a.rank(), b.rank()),
-			strings.Compare(a.sl.Key.Cluster, b.sl.Key.Cluster),
-			b.sl.Version.Compare(a.sl.Version),
-			strings.Compare(a.sl.Name, b.sl.Name),
-			strings.Compare(a.ep.TargetUID, b.ep.TargetUID),
-			strings.Compare(a.ep.TargetName, b.ep.TargetName),
-		)
-	})
+	order = mergeRuns(all, order)
 	var winner *candidate
-	for _, i := range order {
-		switch c := &all[i]; {
+	for _, k := range order {
+		switch c := &all[k.i]; {
 		case c.reason != 0:
 		case winner != nil && c.at == winner.at:
-			c.reason, c.by = ReasonDuplicate, spoken{winner.sl, winner.ep}
+			c.reason, c.by = ReasonDuplicate, spoken{winner.from, winner.ep}
 		default:
 			winner = c
 		}
@@ -116,7 +105,7 @@ func decideFamily(all []candidate, v6 bool, h hints) {
 			c.reason = ReasonReady
 		case c.rank() == 1 && !ready:
 			c.reason = ReasonFallback
-		case c.drain && c.cond&endpoint.Terminating != 0:
+		case c.from.drain && c.cond&endpoint.Terminating != 0:
 			c.reason = ReasonDraining
 		case c.promised:
 			c.reason = ReasonPromised
