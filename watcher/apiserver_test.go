@@ -31,6 +31,8 @@ type server struct {
 	streams  bool // knows sendInitialEvents
 	asked    []url.Values
 	refuse   int           // status of every answer, 0 for none
+	allow    []string      // namespaces whose slices may be read, and nothing else; nil: all
+	expired  string        // namespace whose watches cannot be resumed
 	bookmark time.Duration // 0: none but the one that ends initial events
 	ended    chan struct{} // closed: all watches end
 }
@@ -80,6 +82,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	s.mu.Lock()
 	refuse, streams, bookmark, ended := s.refuse, s.streams, s.bookmark, s.ended
+	if s.allow != nil && (!strings.HasSuffix(r.URL.Path, "/endpointslices") || !slices.Contains(s.allow, namespaceOf(r.URL.Path))) {
+		refuse = http.StatusForbidden
+	}
+	expired := s.expired != "" && s.expired == namespaceOf(r.URL.Path) && q.Get("watch") != "" && q.Get("sendInitialEvents") == ""
 	if strings.HasSuffix(r.URL.Path, "/endpointslices") {
 		s.asked = append(s.asked, q)
 	}
@@ -92,6 +98,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case refuse != 0:
 		status(w, refuse, metav1.StatusReasonForbidden)
+	case expired:
+		s.change(func() { s.expired = "" })
+		status(w, http.StatusGone, metav1.StatusReasonExpired)
 	case r.URL.Path == "/api/v1/namespaces/kube-system":
 		answer(w, map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system", "uid": uid}})
 	case !strings.HasSuffix(r.URL.Path, "/endpointslices"):
@@ -188,6 +197,7 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, q url.Values, eve
 		defer ticker.Stop()
 		tick = ticker.C
 	}
+	ns := namespaceOf(r.URL.Path)
 	src := &apiSource{a: s.api}
 	for {
 		s.api.mu.Lock()
@@ -201,7 +211,9 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, q url.Values, eve
 			if c.gone {
 				kind = "DELETED"
 			}
-			send(kind, es)
+			if ns == "" || ns == es.Namespace {
+				send(kind, es)
+			}
 			continue
 		}
 		select {

@@ -59,9 +59,11 @@ func (a *api) set(es *discoveryv1.EndpointSlice) {
 	})
 }
 
-func (a *api) remove(name string) {
+func (a *api) remove(name string) { a.removeFrom("shop", name) }
+
+func (a *api) removeFrom(namespace, name string) {
 	a.do(func() {
-		id := object{"shop", name}
+		id := object{namespace, name}
 		es := a.now[id]
 		if es == nil {
 			return

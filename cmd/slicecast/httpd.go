@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// readiness says whether one role may be relied on, and if not, why.
+// readiness says whether one role may be relied on, and if not, why; or what else its operator has to know.
 type readiness struct {
 	role  string
 	ready func() (bool, string)
@@ -33,6 +33,9 @@ func statusHandler(registry *prometheus.Registry, roles []readiness) http.Handle
 			ok, why := r.ready()
 			if ok {
 				text += r.role + ": ready\n"
+				if why != "" {
+					text += r.role + ": " + why + "\n"
+				}
 				continue
 			}
 			all = false

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/slicecast/slicecast/bus"
 	"github.com/slicecast/slicecast/internal/endpoint"
@@ -38,7 +37,8 @@ func (g *group) watch(ctx context.Context, specs []clusterSpec, f watchFlags) er
 		}
 		w, err := watcher.New(watcher.Config{
 			Cluster: spec.name, Region: spec.region, Source: source,
-			Events: g.bus.Events(), Certifier: g.bus.Events(), Records: g.bus.Events(),
+			Events: g.bus.Events(), Certifier: g.bus.Events(), Records: g.bus.Events(), Registry: watchers{g.bus},
+			Extent: source.Extent(), ConfirmRemoval: f.confirmRemoval,
 			APIStale: f.apiStale, Propagation: g.t.propagation, Metrics: metrics, Log: g.t.log,
 		})
 		if err != nil {
@@ -53,6 +53,9 @@ func (g *group) watch(ctx context.Context, specs []clusterSpec, f watchFlags) er
 		})
 		g.roles = append(g.roles, readiness{"watcher of " + spec.name, func() (bool, string) {
 			s := w.Status()
+			if s.HeldRemovals > 0 {
+				s.Why = fmt.Sprintf("%d slices would go by a change of scope: held until --confirm-removal", s.HeldRemovals)
+			}
 			return s.Ready, s.Why
 		}})
 	}
@@ -189,43 +192,6 @@ func (g *group) floor(ctx context.Context, cluster string) (endpoint.Version, er
 		return endpoint.Version{}, err
 	}
 	return endpoint.ParseVersion(string(answer))
-}
-
-// watchFlags are those of the watcher.
-type watchFlags struct {
-	clusters   []string
-	namespaces []string
-	selector   string
-	apiStale   time.Duration
-}
-
-func (f *watchFlags) add(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.clusters, "cluster", nil, "NAME=SOURCE[,region=R] (repeatable); SOURCE is kubeconfig:PATH[#CONTEXT], incluster or dir:PATH (default: the current kubeconfig context as cluster local)")
-	fs.StringSliceVar(&f.namespaces, "namespaces", nil, "only these namespaces (default: all)")
-	fs.StringVar(&f.selector, "selector", "", "only EndpointSlices with these labels")
-	fs.DurationVar(&f.apiStale, "api-stale", time.Hour, "write nothing when the API server was not heard for so long")
-}
-
-// source makes the source of a cluster.
-func (f *watchFlags) source(spec clusterSpec, t telemetry) (watcher.Source, error) {
-	if spec.kind == fromDir {
-		if len(f.namespaces) > 0 || f.selector != "" {
-			return nil, usagef("--namespaces and --selector narrow Kubernetes clusters only, and %s is a folder", spec.name)
-		}
-		return watcher.NewDir(watcher.DirConfig{Path: spec.path, Log: t.log.With("cluster", spec.name)})
-	}
-	config, err := restConfig(spec)
-	if err != nil {
-		return nil, err
-	}
-	config.UserAgent = "slicecast/" + version
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", spec.name, err)
-	}
-	return watcher.NewKube(watcher.KubeConfig{
-		Client: client, Namespaces: f.namespaces, Selector: f.selector, Log: t.log.With("cluster", spec.name),
-	})
 }
 
 // xdsFlags are those of the xDS server.

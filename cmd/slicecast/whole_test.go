@@ -122,11 +122,12 @@ func TestTheCommandsShowWhatAStandaloneServes(t *testing.T) {
 	if got := command(t, bus, "get", "endpoints", "other.shop", "-o", "json"); strings.TrimSpace(got) != "[]" {
 		t.Errorf("get endpoints of a service that is not there: got %q", got)
 	}
-	if got := strings.Fields(command(t, bus, "cluster", "list")); strings.Join(got[5:], " ") != "east dir 1 eu hold" {
+	if got := strings.Fields(command(t, bus, "cluster", "list")); len(got) < 12 || strings.Join(got[6:11], " ") != "east dir 1 eu hold" || got[12] != "all" {
 		t.Errorf("cluster list: got %q", got)
 	}
 	testEvents(t, folder, bus)
 	testAdopt(t, bus)
+	testForget(t, bus)
 }
 
 func testEvents(t *testing.T, folder string, bus []string) {
@@ -168,6 +169,34 @@ func testAdopt(t *testing.T, bus []string) {
 	}
 	if got := command(t, bus, "cluster", "list"); !strings.Contains(got, "other") {
 		t.Errorf("cluster list after adopt: got %q", got)
+	}
+}
+
+// testForget removes the cluster, whose watcher is of another identity by now.
+func testForget(t *testing.T, bus []string) {
+	if got := command(t, bus, "cluster", "forget", "west"); !strings.Contains(got, "knows no cluster west") {
+		t.Errorf("forget an unknown cluster: got %q", got)
+	}
+	if got := command(t, bus, "cluster", "adopt", "east"); !strings.Contains(got, "uid dir, generation 3") {
+		t.Errorf("adopt what the waiting watcher sees: got %q", got)
+	}
+	until(t, "the watcher to be at work again", func() bool {
+		return strings.Contains(command(t, bus, "cluster", "list"), "folder=")
+	})
+	if got := command(t, bus, "cluster", "forget", "east"); !strings.Contains(got, "end it first") {
+		t.Errorf("forget a cluster that is watched: got %q", got)
+	}
+	if got := command(t, bus, "cluster", "adopt", "east", "--uid", "other"); !strings.Contains(got, "generation 4") {
+		t.Errorf("adopt: got %q", got)
+	}
+	if got := command(t, bus, "cluster", "forget", "east"); !strings.Contains(got, "1 slices removed, generation 5") {
+		t.Errorf("forget: got %q", got)
+	}
+	until(t, "no endpoint to be left", func() bool {
+		return strings.TrimSpace(command(t, bus, "get", "endpoints", "web.shop", "-o", "json")) == "[]"
+	})
+	if got := command(t, bus, "cluster", "forget", "east"); !strings.Contains(got, "0 slices removed, generation 6") {
+		t.Errorf("forget again: got %q", got)
 	}
 }
 
