@@ -145,19 +145,7 @@ func (b *Bus) handlers() []nats.Option {
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.trouble(err) }),
 		nats.CustomReconnectDelay(b.pause),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrPermissionViolation) {
-				b.link.refuse(err.Error())
-			}
-			if sub == nil && !errors.Is(err, nats.ErrPermissionViolation) && !b.Connected() {
-				b.trouble(err)
-				return
-			}
-			b.metrics.reported.WithLabelValues(reportOf(err)).Inc()
-			if b.first(err.Error()) {
-				b.log.Warn("bus reports an error", "err", err)
-			}
-		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { b.reported(sub, err) }),
 	}
 }
 

@@ -65,6 +65,8 @@ func (b *Bus) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 func (c *claim) take(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	ctx, done := c.b.link.guard(ctx, replicasRoot+c.key)
+	defer done()
 	kv, err := c.b.bucket(ctx)
 	if err != nil {
 		return err
@@ -109,7 +111,9 @@ func (c *claim) renew(ctx context.Context) error {
 	if c.revision != 0 {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		ack, err := c.b.js.Publish(ctx, "$KV."+replicasBucket+"."+c.key, []byte(c.b.cfg.Name),
+		ctx, done := c.b.link.guard(ctx, replicasRoot+c.key)
+		defer done()
+		ack, err := c.b.js.Publish(ctx, replicasRoot+c.key, []byte(c.b.cfg.Name),
 			jetstream.WithMsgTTL(c.b.cfg.ClaimTTL), jetstream.WithExpectLastSequencePerSubject(c.revision))
 		if err == nil {
 			c.revision = ack.Sequence

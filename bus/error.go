@@ -129,6 +129,7 @@ func named(err, cause error) error {
 		{nats.ErrDisconnected, ErrNotConnected},
 		{jetstream.ErrConnectionClosed, ErrNotConnected},
 		{jetstream.ErrNoStreamResponse, ErrNoStream},
+		{nats.ErrNoResponders, ErrNoStream},
 		{jetstream.ErrStreamNotFound, ErrNoStream},
 		{nats.ErrPermissionViolation, ErrNoPermission},
 		{nats.ErrAuthorization, ErrNoPermission},

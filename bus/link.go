@@ -14,11 +14,12 @@ type link struct {
 	up      chan struct{}    // closed while connected
 	down    chan struct{}    // closed while not connected
 	waiting map[*waiter]bool // calls on their way
+	deaf    error            // why no answer can come over this connection, nil when it can
 }
 
 type waiter struct {
-	subject string
-	cancel  context.CancelCauseFunc
+	subjects []string // that the call publishes to
+	cancel   context.CancelCauseFunc
 }
 
 func newLink() *link {
@@ -34,7 +35,7 @@ func (l *link) set(connected bool) {
 	is := isClosed(l.up)
 	switch {
 	case connected && !is:
-		l.down = make(chan struct{})
+		l.down, l.deaf = make(chan struct{}), nil
 		close(l.up)
 	case !connected && is:
 		l.up = make(chan struct{})
@@ -69,12 +70,15 @@ func (l *link) wait(ctx context.Context) (lost <-chan struct{}, ok bool) {
 	}
 }
 
-// guard gives a context for one call on subject, which ends early with the reason as its cause. done must be called.
-func (l *link) guard(ctx context.Context, subject string) (guarded context.Context, done func()) {
+// guard gives a context for one call on subjects, which ends early with the reason as its cause. done must be called.
+func (l *link) guard(ctx context.Context, subjects ...string) (guarded context.Context, done func()) {
 	guarded, cancel := context.WithCancelCause(ctx)
-	w := &waiter{subject, cancel}
+	w := &waiter{subjects, cancel}
 	l.mu.Lock()
 	l.waiting[w] = true
+	if l.deaf != nil {
+		cancel(l.deaf)
+	}
 	l.mu.Unlock()
 	return guarded, func() {
 		l.mu.Lock()
@@ -84,15 +88,27 @@ func (l *link) guard(ctx context.Context, subject string) (guarded context.Conte
 	}
 }
 
-// refuse ends the calls on the subject that a permission error names: `... Publish to "subject"`.
-func (l *link) refuse(text string) {
+// refuse ends the calls on the subject that a permission error names: `... Publish to "subject"`. Where it is the
+// subscription to the inbox, no call gets an answer, nor will one until there is another connection. known says that some
+// call tells of it.
+func (l *link) refuse(text, inbox string) (known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if strings.Contains(text, "Subscription to \""+inbox+".") {
+		l.deaf = fmt.Errorf("%w: answers below %s", ErrNoPermission, inbox)
+	}
 	for w := range l.waiting {
-		if strings.Contains(text, `"`+w.subject+`"`) {
-			w.cancel(fmt.Errorf("%w: %s", ErrNoPermission, w.subject))
+		if l.deaf != nil {
+			w.cancel(l.deaf)
+		}
+		for _, subject := range w.subjects {
+			if strings.Contains(text, `"`+subject+`"`) {
+				w.cancel(fmt.Errorf("%w: %s", ErrNoPermission, subject))
+				known = true
+			}
 		}
 	}
+	return known
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -56,7 +56,7 @@ func withUsers(o *server.Options) {
 		{Username: "admin", Password: "a"},
 		{Username: "ca", Password: "c", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Allow: []string{
-				"slicecast.v1.events.ca.>", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.SLICECAST_EVENTS",
+				"slicecast.v1.events.ca.>", "$JS.API.STREAM.INFO.*", "$JS.API.DIRECT.GET.SLICECAST_EVENTS.slicecast.v1.events.ca.>",
 				"$JS.API.CONSUMER.CREATE.SLICECAST_EVENTS.*.slicecast.v1.events.ca.>",
 				"$JS.API.CONSUMER.MSG.NEXT.SLICECAST_EVENTS.*", "$JS.API.CONSUMER.DELETE.SLICECAST_EVENTS.*",
 			}},

@@ -35,8 +35,8 @@ func (b *Bus) put(ctx context.Context, spec jetstream.StreamConfig, m message, e
 	}
 }
 
-// complain logs a write that failed for a reason that has a name, once for each kind in a while: all writes of all
-// subjects may fail so, and each of them again and again.
+// complain logs why what this client does to a stream fails, where the reason has a name, once for each kind in a while:
+// all writes of all subjects may fail so, and each of them again and again.
 func (b *Bus) complain(stream string, err error) {
 	kind := kindOf(err)
 	switch kind {
@@ -51,7 +51,7 @@ func (b *Bus) complain(stream string, err error) {
 	}
 	b.mu.Unlock()
 	if due {
-		b.log.Error("writes to the bus are refused", "stream", stream, "kind", kind, "err", err)
+		b.log.Error("bus refuses what is asked of a stream", "stream", stream, "kind", kind, "err", err)
 	}
 }
 
@@ -90,7 +90,7 @@ func (b *Bus) explain(ctx context.Context, spec jetstream.StreamConfig, err erro
 	return err
 }
 
-// get reads the last message of subject from the leader. One that cannot be read is an answer, not an error.
+// get reads the last message of subject. One that cannot be read is an answer, not an error.
 func (b *Bus) get(ctx context.Context, spec jetstream.StreamConfig, subject string) (ledger.Notice, error) {
 	s, err := parseSubject(subject)
 	if err != nil {
@@ -102,7 +102,7 @@ func (b *Bus) get(ctx context.Context, spec jetstream.StreamConfig, subject stri
 	}
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	call, done := b.link.guard(limited, "$JS.API.STREAM.MSG.GET."+spec.Name)
+	call, done := b.link.guard(limited, "$JS.API.STREAM.MSG.GET."+spec.Name, "$JS.API.DIRECT.GET."+spec.Name+"."+subject)
 	raw, err := st.GetLastMsgForSubject(call, subject)
 	cause := context.Cause(call)
 	done()
@@ -110,7 +110,9 @@ func (b *Bus) get(ctx context.Context, spec jetstream.StreamConfig, subject stri
 		return ledger.Notice{Kind: ledger.Absent, Cluster: s.cluster, Key: s.key, Slice: s.slice}, nil
 	}
 	if err != nil {
-		return ledger.Notice{}, fmt.Errorf("read %s: %w", subject, b.explain(ctx, spec, named(err, cause)))
+		err = b.explain(ctx, spec, named(err, cause))
+		b.complain(spec.Name, err)
+		return ledger.Notice{}, fmt.Errorf("read %s: %w", subject, err)
 	}
 	n, err := b.codec.notice(message{raw.Subject, header(raw.Header), raw.Data}, false)
 	if err != nil {

@@ -99,7 +99,7 @@ func TestARefusedWriteIsNamedCountedAndSaidOnce(t *testing.T) {
 			if n := samples(t, reg)["slicecast_bus_publish_errors_total{"+tt.kind+"}"]; n != 3 {
 				t.Errorf("%v failures counted, want 3", n)
 			}
-			if text.count("writes to the bus are refused") != 1 || text.count("kind="+tt.kind) != 1 {
+			if text.count("bus refuses what is asked of a stream") != 1 || text.count("kind="+tt.kind) != 1 {
 				t.Errorf("want one line of it; log:\n%s", text)
 			}
 		})

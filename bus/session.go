@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -68,12 +69,22 @@ func (b *Bus) follow(ctx context.Context, r reader) error {
 		reason = reasonOf(err)
 		pause := pauses.next(reason, s.complete, time.Since(s.opened), rand.Float64())
 		if ctx.Err() == nil {
-			b.log.Info("bus session ended", "stream", r.spec.Name, "filter", r.filter, "reason", reason, "pause", pause, "err", err)
+			b.ended(r, reason, pause, err)
 		}
 		if !sleep(ctx, pause) {
 			return nil
 		}
 	}
+}
+
+// ended says that a session has ended. What does not pass by itself is said once.
+func (b *Bus) ended(r reader, reason string, pause time.Duration, err error) {
+	level := slog.LevelInfo
+	if permanent := permanentError(""); errors.As(err, &permanent) {
+		b.complain(r.spec.Name, err)
+		level = slog.LevelDebug
+	}
+	b.log.Log(context.Background(), level, "bus session ended", "stream", r.spec.Name, "filter", r.filter, "reason", reason, "pause", pause, "err", err)
 }
 
 func reasonOf(err error) string {

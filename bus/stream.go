@@ -32,7 +32,11 @@ func (b *Bus) specs() []jetstream.StreamConfig {
 }
 
 func (b *Bus) eventsSpec() jetstream.StreamConfig {
-	return b.lastPerSubject(eventsStream, eventsRoot, b.cfg.EventsBytes, "Slices of clusters: last event of each, checkpoints, cluster records")
+	spec := b.lastPerSubject(eventsStream, eventsRoot, b.cfg.EventsBytes, "Slices of clusters: last event of each, checkpoints, cluster records")
+	// A direct read can be permitted by subject, so by cluster; one from the leader cannot, it names its subject in the
+	// body. A server that is behind may answer it; a decision on that loses its compare-and-set, and is made again.
+	spec.AllowDirect = true
+	return spec
 }
 
 func (b *Bus) stateSpec() jetstream.StreamConfig {
@@ -40,8 +44,8 @@ func (b *Bus) stateSpec() jetstream.StreamConfig {
 }
 
 // lastPerSubject keeps the last message of each subject for ever (a tombstone brings its own time to live). A full
-// stream refuses what is new; discarding the oldest would silently take a service away. No direct get: a read that
-// decides a compare-and-set must come from the leader.
+// stream refuses what is new; discarding the oldest would silently take a service away. No direct get, so that reads come
+// from the leader.
 func (b *Bus) lastPerSubject(name, root string, size int64, about string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: name, Description: about, Subjects: []string{root + ">"},
@@ -61,13 +65,13 @@ func (b *Bus) historySpec() jetstream.StreamConfig {
 }
 
 // replicasSpec is a key-value bucket as the NATS tools know it. An entry that lapses leaves a marker, so that readers hear
-// of it; no direct get, as above.
+// of it.
 func (b *Bus) replicasSpec() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: replicasStream, Description: "Processes that are alive", Subjects: []string{replicasRoot + ">"},
 		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, MaxBytes: 64 << 20, MaxMsgSize: maxMessage,
 		Storage: jetstream.FileStorage, Replicas: b.replicas(), MaxConsumers: maxConsumers, Duplicates: time.Minute,
-		AllowRollup: true, DenyDelete: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: markerTTL,
+		AllowRollup: true, DenyDelete: true, AllowDirect: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: markerTTL,
 	}
 }
 
@@ -149,7 +153,7 @@ func fits(is, want jetstream.StreamConfig) error {
 		{is.Discard == want.Discard, fmt.Sprintf("discard is %s, not %s", is.Discard, want.Discard)},
 		{is.MaxAge == 0 || want.MaxAge > 0, "max_age would lose services"},
 		{is.AllowMsgTTL || !want.AllowMsgTTL, "allow_msg_ttl is off"},
-		{!is.AllowDirect || want.AllowDirect || want.Name == replicasStream, "allow_direct is on: reads could be stale"},
+		{!is.AllowDirect || want.AllowDirect, "allow_direct is on: reads could be stale"},
 		{is.SubjectDeleteMarkerTTL > 0 || want.SubjectDeleteMarkerTTL == 0, "subject_delete_marker_ttl is off"},
 		{!is.Sealed && is.Mirror == nil, "it is sealed or a mirror"},
 	} {

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -43,6 +44,40 @@ func (b *Bus) trouble(err error) {
 	default:
 		log.Warn("bus not reached, trying on")
 	}
+}
+
+// reported takes an error that the library reports beside all calls.
+func (b *Bus) reported(sub *nats.Subscription, err error) {
+	violation := errors.Is(err, nats.ErrPermissionViolation)
+	if sub == nil && !violation && !b.Connected() {
+		b.trouble(err)
+		return
+	}
+	b.metrics.reported.WithLabelValues(reportOf(err)).Inc()
+	text := err.Error()
+	if violation {
+		if b.link.refuse(text, cmp.Or(b.cfg.InboxPrefix, "_INBOX")) {
+			return // The call that it ends says it.
+		}
+		text = outline(text)
+	}
+	if b.first(text) {
+		b.log.Warn("bus reports an error", "err", err)
+	}
+}
+
+// outline is the part of a permission error that is equal for all subjects of a kind: names of readers are made up, and
+// every slice has its own subject.
+func outline(text string) string {
+	before, subject, quoted := strings.Cut(text, `"`)
+	if !quoted {
+		return text
+	}
+	tokens, kept := strings.Split(subject, "."), 3
+	if tokens[0] == "$JS" {
+		kept = 5 // up to the stream
+	}
+	return before + strings.Join(tokens[:min(len(tokens), kept)], ".")
 }
 
 // reached forgets the troubles before a connection.

@@ -19,6 +19,7 @@ type watch struct {
 	checked uint64 // up to here nothing is missing
 	held    uint64 // messages in the stream at that check
 	owed    uint64 // the leader had this sequence at the last tick, and it had not come
+	doubted bool   // the last message that was read was not there at the last tick
 }
 
 // run returns why the session must end: the connection is lost, or the stream is not the one it was or is stuck.
@@ -39,7 +40,7 @@ func (w *watch) run(ctx context.Context, lost <-chan struct{}) error {
 		case <-tick.C:
 		}
 		if seen := w.s.seen.Load(); seen != w.last {
-			w.last, w.owed = seen, 0
+			w.last, w.owed, w.doubted = seen, 0, false
 			continue
 		}
 		if err := w.check(ctx); err != nil {
@@ -89,9 +90,12 @@ func (w *watch) progress(ctx context.Context, atLeader, held uint64) error {
 	default:
 		newest = msg.Sequence
 	}
+	doubted := w.doubted
+	w.doubted = newest < w.last
 	switch {
-	case newest < w.last:
+	case doubted && w.doubted:
 		return fmt.Errorf("%w: the last is %d, %d was seen", errEmptied, newest, w.last)
+	case w.doubted: // It may be that a server answered that is behind.
 	case newest > w.last:
 		w.owed = newest
 	default:

@@ -26,6 +26,7 @@ type busFlags struct {
 	creds, nkey    string
 	user, password string // password is the path of a file
 	ca, cert, key  string
+	inbox          string
 	replicas       int
 }
 
@@ -38,24 +39,20 @@ func (b *busFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.ca, "nats-ca", "", "PEM file of the authority that the NATS servers' certificates are checked against")
 	f.StringVar(&b.cert, "nats-cert", "", "PEM file of this client's certificate")
 	f.StringVar(&b.key, "nats-key", "", "PEM file of the key of --nats-cert")
+	f.StringVar(&b.inbox, "nats-inbox-prefix", "", "prefix of the subjects of answers, where permissions on NATS ask for one (default _INBOX)")
 }
 
 // config gives the bus configuration of a client of that name.
 func (b *busFlags) config(name string, t telemetry) (bus.Config, error) {
 	cfg := bus.Config{
-		Name: name, URLs: strings.Split(b.urls, ","), CredsFile: b.creds, NkeyFile: b.nkey, User: b.user,
-		CAFile: b.ca, CertFile: b.cert, KeyFile: b.key, Replicas: b.replicas, Log: t.log, Metrics: t.registry,
+		Name: name, URLs: strings.Split(b.urls, ","), CredsFile: b.creds, NkeyFile: b.nkey, User: b.user, PasswordFile: b.password,
+		CAFile: b.ca, CertFile: b.cert, KeyFile: b.key, InboxPrefix: b.inbox, Replicas: b.replicas, Log: t.log, Metrics: t.registry,
 	}
-	if b.password == "" {
-		return cfg, nil
-	}
-	text, err := os.ReadFile(b.password)
-	if err != nil {
-		return cfg, fmt.Errorf("--nats-password-file: %w", err)
-	}
-	cfg.Password = strings.TrimSpace(string(text))
-	if cfg.User == "" {
+	if b.password != "" && b.user == "" {
 		cfg.User = "slicecast"
+	}
+	if b.user != "" && b.password == "" {
+		return cfg, usagef("--nats-user needs --nats-password-file")
 	}
 	return cfg, nil
 }
