@@ -53,7 +53,7 @@ func (c *candidate) rank() int {
 // client, family, moved pods (these in collect), duplicates, readiness and fallback, hints. order has the candidates by
 // address.
 func judge(svc Service, view View, name Name) (all []candidate, order []addressKey) {
-	all = collect(svc, view, name)
+	all = collect(svc.within(view.Scope), view, name)
 	order = dropDuplicates(all)
 	for _, v6 := range [...]bool{false, true} {
 		decideFamily(all, v6, hintsOf(view, name))
