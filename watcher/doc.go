@@ -16,6 +16,9 @@
 //   - Losing the source removes nothing. A slice goes only by positive evidence: a deletion that was watched, or a
 //     consistent list that does not hold it.
 //   - A checkpoint certifies only what the followed session shows at its position, never what is still being written.
+//   - A message on the bus that nobody can read is written over, whether its headers are bad or, behind good ones, only its
+//     body: the session brings headers alone, so what another process wrote is read once, one message at a time and after
+//     all writes.
 //   - History of the cluster that went back (an etcd restored from a backup) is proved by a consistent list, then
 //     the generation of the record is raised.
 //

@@ -21,6 +21,7 @@ type subject struct {
 	held   Held            // of cached
 	seen   Entry           // what the session has shown
 	known  Entry           // the newest known: seen, or an own accepted write, or an answer of Get
+	sure   uint64          // sequence of the message whose body is known to be good: written or read by this process
 	right  uint64          // resource as of which seen was last right about the slice; 0: not known
 	base   *endpoint.Slice // content of known.Version, where this watcher has had it; for transitions
 
@@ -55,6 +56,7 @@ type loop struct {
 	source  // cache side, source side
 	session // bus side
 	others  // the other watchers of the cluster
+	scrub   // bodies of messages that others wrote
 	guard   // against mass removal
 
 	queue    []*subject // to be written, in order

@@ -13,6 +13,7 @@ func (l *loop) notice(ctx context.Context, n ledger.Notice) {
 	switch n.Kind {
 	case ledger.Opened:
 		l.opened()
+		l.unread(n.Created)
 	case ledger.Changed:
 		l.changed(n)
 	case ledger.Certified:
@@ -73,6 +74,9 @@ func (l *loop) changed(n ledger.Notice) {
 	l.raiseTop(e.Version, l.generation)
 	l.touch(s)
 	l.written(s.place.Key)
+	if s.sure != e.Seq {
+		l.unsure = append(l.unsure, s)
+	}
 }
 
 func (l *loop) certified(n ledger.Notice) {

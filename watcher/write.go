@@ -49,6 +49,7 @@ func (l *loop) pump(ctx context.Context) {
 	}
 	if len(l.queue) == 0 {
 		l.queue = nil
+		l.read(ctx)
 	}
 }
 
@@ -149,7 +150,7 @@ func (l *loop) wrote(wr write, out outcome) {
 
 func (l *loop) saved(wr write, out outcome) {
 	s, op := wr.s, "put"
-	s.fails = 0
+	s.fails, s.sure = 0, out.seq
 	if wr.event.Gone {
 		op = "tombstone"
 	}

@@ -30,6 +30,9 @@ func (e *FakeEvents) Follow(ctx context.Context, cluster string, headersOnly boo
 	return follower{f: e.f, of: events, cluster: cluster, wants: all, handle: func(n ledger.Notice) error {
 		if headersOnly {
 			n.Event = nil
+			if n.Kind == ledger.Refused && !n.Version.IsZero() {
+				n.Kind, n.Of = ledger.Changed, 0 // headers alone are good
+			}
 		}
 		return handle(n)
 	}}.run(ctx)
