@@ -13,9 +13,8 @@ import (
 	"github.com/slicecast/slicecast/watcher"
 )
 
-// clusterEvents is what forgetting a cluster needs of the bus.
+// clusterEvents is what forgetting a cluster needs of the bus beside its records.
 type clusterEvents interface {
-	clusterRecords
 	Follow(ctx context.Context, cluster string, headersOnly bool, handle func(ledger.Notice) error) error
 	Put(ctx context.Context, ev endpoint.Event, expect uint64) (ledger.Result, error)
 	Certify(ctx context.Context, cluster string, cp ledger.Checkpoint, expect uint64) (ledger.Result, error)
@@ -45,7 +44,7 @@ func clusterForgetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			gone, record, err := forget(cmd.Context(), conn.Events(), name, found)
+			gone, record, err := forget(cmd.Context(), conn.Events(), conn.Events(), name, found)
 			if err != nil {
 				return err
 			}
@@ -65,8 +64,10 @@ var errStillWatched = errors.New("a watcher of the cluster runs and would publis
 
 // forget writes the record of a cluster with the next generation, a tombstone of that generation for each of its slices,
 // and a checkpoint that says that nothing is left, so that readers who miss the tombstones remove the slices too.
-func forget(ctx context.Context, events clusterEvents, cluster string, alive []watcher.Registration) (gone int, record ledger.Record, err error) {
-	record, err = renew(ctx, events, cluster, func(r *ledger.Record) error {
+func forget(
+	ctx context.Context, records clusterRecords, events clusterEvents, cluster string, alive []watcher.Registration,
+) (gone int, record ledger.Record, err error) {
+	record, err = renew(ctx, records, cluster, func(r *ledger.Record) error {
 		for _, w := range alive {
 			if w.UID == r.UID {
 				return errStillWatched
