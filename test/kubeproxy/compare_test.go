@@ -54,23 +54,46 @@ func setOf(lists ...[]proxy.Endpoint) set {
 	return out.sorted()
 }
 
-// views are the clients: every zone with and without node, every family, of this cluster, of none, and of another.
-var views = [...]xdsserver.View{
-	{Cluster: cluster, Zone: "z1", Node: "n1"},
-	{Cluster: cluster, Zone: "z1", Family: xdsserver.IPv4},
-	{Cluster: cluster, Zone: "z2", Node: "n2", Family: xdsserver.IPv6},
-	{Cluster: cluster, Zone: "z2"},
-	{Cluster: cluster, Zone: "z3", Node: "n3", Family: xdsserver.IPv4},
-	{Cluster: cluster, Node: "n1"},
-	{Cluster: cluster, Family: xdsserver.IPv6},
-	{Zone: "z1", Node: "n2", Family: xdsserver.IPv4},
-	{},
-	{Cluster: "west", Zone: "z1", Node: "n1"},
+// client is a View, and whether it asks for the service of the cluster by name instead of the one of all clusters.
+type client struct {
+	view  xdsserver.View
+	named bool
 }
 
-// takes reports whether a View asks for a family.
-func takes(v xdsserver.View, f family) bool {
-	return v.Family == xdsserver.AnyFamily || v.Family == xdsserver.IPv4 == (f == v4)
+// clients are those that are compared: every zone with and without node, every family, of this cluster, of none, and of
+// another.
+var clients = [...]client{
+	{xdsserver.View{Cluster: cluster, Zone: "z1", Node: "n1"}, false},
+	{xdsserver.View{Cluster: cluster, Zone: "z1", Family: xdsserver.IPv4}, true},
+	{xdsserver.View{Cluster: cluster, Zone: "z2", Node: "n2", Family: xdsserver.IPv6}, false},
+	{xdsserver.View{Cluster: cluster, Zone: "z2"}, true},
+	{xdsserver.View{Cluster: cluster, Zone: "z3", Node: "n3", Family: xdsserver.IPv4}, false},
+	{xdsserver.View{Cluster: cluster, Node: "n1"}, false},
+	{xdsserver.View{Cluster: cluster, Family: xdsserver.IPv6}, false},
+	{xdsserver.View{Zone: "z1", Node: "n2", Family: xdsserver.IPv4}, true},
+	{xdsserver.View{}, false},
+	{xdsserver.View{Cluster: "west", Zone: "z1", Node: "n1"}, false},
+	{xdsserver.View{Cluster: "west", Zone: "z2", Node: "n2", Family: xdsserver.IPv4}, true},
+}
+
+// foreign reports whether the client is of another cluster than the slices.
+func (c client) foreign() bool { return c.view.Cluster != "" && c.view.Cluster != cluster }
+
+// takes reports whether the client asks for a family.
+func (c client) takes(f family) bool {
+	return c.view.Family == xdsserver.AnyFamily || c.view.Family == xdsserver.IPv4 == (f == v4)
+}
+
+// place is where a kube-proxy would run that serves the client.
+func (c client) place() place { return place{c.view.Zone, c.view.Node} }
+
+// name gives the name that the client asks for.
+func (c client) name(service types.NamespacedName, port string) xdsserver.Name {
+	name := xdsserver.Name{Service: service.Name, Namespace: service.Namespace, Port: port}
+	if c.named {
+		name.Cluster = cluster
+	}
+	return name
 }
 
 // difference is a comparison that failed.
@@ -78,7 +101,7 @@ type difference struct {
 	what             string
 	service          types.NamespacedName
 	port             string
-	view             xdsserver.View
+	client           client
 	held             []int // decisions whose predicate holds
 	kube, want, cast set
 }
@@ -91,13 +114,14 @@ func (d *difference) String() string {
 	if len(d.held) == 0 {
 		held.WriteString(" none")
 	}
-	return fmt.Sprintf("%s\n  service     %s port %q\n  view        %+v\n  decisions  %s\n  kube-proxy  %s\n  predicted   %s\n  slicecast   %s",
-		d.what, d.service, d.port, d.view, held.String(), d.kube, d.want, d.cast)
+	return fmt.Sprintf("%s\n  service     %s port %q\n  client      %+v\n  decisions  %s\n  kube-proxy  %s\n  predicted   %s\n  slicecast   %s",
+		d.what, d.service, d.port, d.client, held.String(), d.kube, d.want, d.cast)
 }
 
 // count is what a run has seen.
 type count struct {
 	steps, writes, comparisons, used int // used: comparisons in which kube-proxy uses something
+	hinted, fallback                 int // comparisons in which hints leave ready ones out, or terminating ones serve
 	direct, directUsed               int // comparisons to which no decision applied; those of them with something to use
 	held, differed                   [len(decisions)]int
 }
@@ -105,12 +129,13 @@ type count struct {
 func (c *count) add(o count) {
 	c.steps, c.writes, c.comparisons = c.steps+o.steps, c.writes+o.writes, c.comparisons+o.comparisons
 	c.used, c.direct, c.directUsed = c.used+o.used, c.direct+o.direct, c.directUsed+o.directUsed
+	c.hinted, c.fallback = c.hinted+o.hinted, c.fallback+o.fallback
 	for i := range c.held {
 		c.held[i], c.differed[i] = c.held[i]+o.held[i], c.differed[i]+o.differed[i]
 	}
 }
 
-// portCase is one port of one service, with what does not depend on the View.
+// portCase is one port of one service, with what does not depend on the client.
 type portCase struct {
 	service types.NamespacedName
 	port    string
@@ -130,8 +155,8 @@ func (w *world) newPortCase(service types.NamespacedName, of []*stored, port str
 		}
 	}
 	for _, f := range families {
-		all := p.rules.candidates(f)
 		own := common
+		all, twins := p.rules.candidates(f)
 		for _, c := range all {
 			own.emptyHint = own.emptyHint || c.emptyHint
 			own.foreign = own.foreign || len(c.zones) > 0 || len(c.nodes) > 0
@@ -142,6 +167,7 @@ func (w *world) newPortCase(service types.NamespacedName, of []*stored, port str
 		own.foreign = own.foreign || p.rules.closed()
 		all, own.older = p.rules.moved(f, all)
 		p.left[f], own.conflict = unique(all)
+		own.conflict = own.conflict || twins
 		p.facts[f] = own
 	}
 	return p
@@ -151,11 +177,11 @@ func (p *portCase) name(protocol corev1.Protocol) proxy.ServicePortName {
 	return proxy.ServicePortName{NamespacedName: p.service, Port: p.port, Protocol: protocol}
 }
 
-// factsFor gives the facts of the families that a View asks for.
-func (p *portCase) factsFor(view xdsserver.View) facts {
+// factsFor gives the facts of the families that a client asks for.
+func (p *portCase) factsFor(c client) facts {
 	var out facts
 	for _, f := range families {
-		if o := p.facts[f]; takes(view, f) {
+		if o := p.facts[f]; c.takes(f) {
 			out = facts{
 				older: out.older || o.older, conflict: out.conflict || o.conflict, emptyHint: out.emptyHint || o.emptyHint,
 				noPort: out.noPort || o.noPort, left: o.left, imported: o.imported, number: o.number,
@@ -163,45 +189,41 @@ func (p *portCase) factsFor(view xdsserver.View) facts {
 			}
 		}
 	}
-	out.foreign = out.foreign && foreign(view)
+	out.foreign = out.foreign && c.foreign()
 	return out
 }
 
-// foreign reports whether the clients of a View are of another cluster than the slices.
-func foreign(v xdsserver.View) bool { return v.Cluster != "" && v.Cluster != cluster }
-
-// predicted gives the set that the rules predict for a View.
-func (p *portCase) predicted(view xdsserver.View) set {
-	at := place{view.Zone, view.Node}
-	if foreign(view) {
-		if at = (place{}); p.rules.closed() {
+// predicted gives the set that the rules predict for a client, and counts by which of kube-proxy's rules.
+func (p *portCase) predicted(c client, seen *count) set {
+	at := c.place()
+	if c.foreign() {
+		if at = (place{}); !c.named && p.rules.closed() {
 			return nil
 		}
 	}
 	var lists [len(families)][]proxy.Endpoint
 	for _, f := range families {
-		if takes(view, f) {
+		if c.takes(f) {
 			lists[f] = categorize(p.left[f], &proxy.BaseServicePortInfo{}, at)
+			ready := 0
+			for _, e := range p.left[f] {
+				ready += index(e.IsReady())
+			}
+			seen.fallback += index(ready == 0 && len(lists[f]) > 0)
+			seen.hinted += index(len(lists[f]) < ready)
 		}
 	}
 	return setOf(lists[:]...)
 }
 
-// compare compares one service for every port and View.
+// compare compares one service for every port and client.
 func (w *world) compare(service types.NamespacedName) *difference {
 	of := w.api.of(service)
 	svc := w.cast.service(service)
 	for _, port := range portNames {
 		p := w.newPortCase(service, of, port)
-		for i, view := range views {
-			name := xdsserver.Name{Service: service.Name, Namespace: service.Namespace, Port: port}
-			if i%2 == 1 {
-				name.Cluster = view.Cluster
-				if view.Cluster != cluster { // By its own name the cluster fails over to nothing else.
-					name.Cluster = ""
-				}
-			}
-			if d := w.compareView(p, view, usable(svc, view, name)); d != nil {
+		for _, c := range clients {
+			if d := w.compareClient(p, c, usable(svc, c.view, c.name(service, port))); d != nil {
 				return d
 			}
 		}
@@ -209,15 +231,15 @@ func (w *world) compare(service types.NamespacedName) *difference {
 	return nil
 }
 
-func (w *world) compareView(p *portCase, view xdsserver.View, cast set) *difference {
-	want := p.predicted(view)
-	known := p.factsFor(view)
-	d := &difference{service: p.service, port: p.port, view: view, want: want, cast: cast}
+func (w *world) compareClient(p *portCase, c client, cast set) *difference {
+	want := p.predicted(c, &w.count)
+	known := p.factsFor(c)
+	d := &difference{service: p.service, port: p.port, client: c, want: want, cast: cast}
 	for _, protocol := range [...]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
 		var lists [len(families)][]proxy.Endpoint
 		for _, f := range families {
-			if takes(view, f) {
-				lists[f], _ = w.kube.usable(f, p.name(protocol), place{view.Zone, view.Node})
+			if c.takes(f) {
+				lists[f], _ = w.kube.usable(f, p.name(protocol), c.place())
 			}
 		}
 		d.kube = setOf(lists[:]...)
@@ -232,11 +254,11 @@ func (w *world) compareView(p *portCase, view xdsserver.View, cast set) *differe
 		d.held = holding(known)
 		w.count.see(d.held, d.kube, serves)
 		switch {
-		case !slices.Equal(cast, want):
-			d.what = "slicecast gives other addresses or zones than its rules predict"
-			return d
 		case len(d.held) == 0 && !d.kube.sameAddresses(serves):
 			d.what = "slicecast differs from kube-proxy, and no decision says why"
+			return d
+		case !slices.Equal(cast, want):
+			d.what = "slicecast gives other addresses or zones than its rules predict"
 			return d
 		}
 	}
@@ -268,6 +290,7 @@ func (c *count) String() string {
 		return strconv.FormatFloat(100*float64(n)/float64(max(c.comparisons, 1)), 'f', 2, 64) + " %"
 	}
 	fmt.Fprintf(&b, "%d steps, %d writes, %d comparisons (kube-proxy uses something in %s), skipped 0\n", c.steps, c.writes, c.comparisons, share(c.used))
+	fmt.Fprintf(&b, "  hints left ready ones out in %s, terminating ones served in %s\n", share(c.hinted), share(c.fallback))
 	fmt.Fprintf(&b, "  no decision applied to %s (kube-proxy uses something in %s)\n", share(c.direct), share(c.directUsed))
 	for i := range decisions {
 		fmt.Fprintf(&b, "  applied to %8s, kube-proxy differed in %8s: %s\n", share(c.held[i]), share(c.differed[i]), decisions[i].name)

@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
@@ -31,6 +33,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	debug.SetGCPercent(400) // Histories are small: collecting them more seldom costs little memory.
 	os.Exit(m.Run())
 }
 
@@ -46,10 +49,62 @@ func TestSlicecastUsesTheAddressesThatKubeProxyUses(t *testing.T) {
 	if failure != "" {
 		t.Fatalf("seed %d: %s", seed, failure)
 	}
+	if *stepsFlag < 20_000 {
+		return // Too few to meet everything.
+	}
+	if total.hinted == 0 || total.fallback == 0 {
+		t.Error("hints or the terminating endpoints were never in force")
+	}
 	for i := range decisions {
-		if total.differed[i] == 0 && *stepsFlag >= 20_000 {
+		if total.differed[i] == 0 {
 			t.Errorf("kube-proxy never differed by %q: an entry that nothing needs", decisions[i].name)
 		}
+	}
+}
+
+func TestASideThatMissedAWriteIsFound(t *testing.T) {
+	w := newWorld(1)
+	g := newGenerator(rand.New(rand.NewPCG(1, 1)), w.api)
+	ready := g.create()
+	ready[0].slice.AddressType = "IPv4"
+	ready[0].slice.Ports = []discoveryv1.EndpointPort{{Name: &portNames[1], Port: new(int32(80))}}
+	ready[0].slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
+	service := serviceOf(ready[0].slice)
+	for _, s := range []step{{{service: g.newService(service)}}, ready} {
+		if d := w.play(s); d != nil {
+			t.Fatalf("both sides saw every write: %s", d)
+		}
+	}
+	clear(w.cast.states)
+	if d := w.compare(service); d == nil || len(d.want) != 1 || len(d.cast) != 0 {
+		t.Errorf("slicecast has lost the only address: got %v", d)
+	}
+	clear(w.kube.families[v4].endpoints)
+	if d := w.compare(service); d == nil {
+		t.Error("both sides have lost the only address, and the rules predict it")
+	}
+}
+
+func TestAHistoryThatFailsIsShrunkToWhatMatters(t *testing.T) {
+	w := newWorld(1)
+	g := newGenerator(rand.New(rand.NewPCG(1, 2)), w.api)
+	var played []step
+	var found *difference
+	for n := 0; found == nil; n++ {
+		s := g.next()
+		if n >= 40 {
+			for i := range s {
+				if s[i].slice != nil && !s[i].gone {
+					s[i].slice.Ports = append(s[i].slice.Ports, discoveryv1.EndpointPort{Name: new("not a label")})
+				}
+			}
+		}
+		played = append(played, s)
+		found = w.play(s)
+	}
+	fewer, d := shrink(1, played, found)
+	if len(fewer) != 1 || len(fewer[0]) != 1 || len(fewer[0][0].slice.Ports) != 1 || len(fewer[0][0].slice.Endpoints) != 0 || d == nil {
+		t.Errorf("one write of one port is enough, got %v", fewer)
 	}
 }
 

@@ -57,7 +57,7 @@ type candidate struct {
 	port                        int
 	ready, serving, terminating bool
 	zones, nodes                sets.Set[string]
-	emptyHint                   bool // a hint with an empty name was left out
+	emptyHint                   bool // a hint with an empty name was left out, of it or its twin
 }
 
 func (c *candidate) String() string              { return c.at }
@@ -82,15 +82,16 @@ func newCandidate(from *stored, ep *discoveryv1.Endpoint, port int32) *candidate
 		c.uid, c.target = string(ep.TargetRef.UID), ep.TargetRef.Name
 	}
 	if h := ep.Hints; h != nil {
-		c.zones, c.nodes = sets.New[string](), sets.New[string]()
 		for _, z := range h.ForZones {
-			c.zones.Insert(z.Name)
+			if z.Name == "" {
+				c.emptyHint = true
+				continue
+			}
+			c.zones = with(c.zones, z.Name)
 		}
 		for _, n := range h.ForNodes {
-			c.nodes.Insert(n.Name)
+			c.nodes = with(c.nodes, n.Name)
 		}
-		c.emptyHint = c.zones.Has("")
-		c.zones.Delete("")
 	}
 	return c
 }
@@ -112,19 +113,32 @@ func (c *candidate) differs(d *candidate) bool {
 	return c.rank() != d.rank() || !c.zones.Equal(d.zones) || !c.nodes.Equal(d.nodes)
 }
 
-// candidates gives every address of the port that slices of the family have.
-func (o *oracle) candidates(f family) []*candidate {
-	var out []*candidate
+// candidates gives every address of the port that slices of the family have. Of an endpoint that one slice has more than
+// once, the best is left; disputed tells that others of it differ.
+func (o *oracle) candidates(f family) (out []*candidate, disputed bool) {
 	for _, s := range o.slices {
 		number := o.numberIn(s)
 		if s.raw.AddressType != f.addressType() || number == 0 {
 			continue
 		}
+		own := make([]*candidate, 0, len(s.defaulted.Endpoints))
 		for i := range s.defaulted.Endpoints {
-			out = append(out, newCandidate(s, &s.defaulted.Endpoints[i], number))
+			c := newCandidate(s, &s.defaulted.Endpoints[i], number)
+			twin := slices.IndexFunc(own, func(d *candidate) bool { return d.at == c.at && d.uid == c.uid && d.target == c.target })
+			if twin < 0 {
+				own = append(own, c)
+				continue
+			}
+			d := own[twin]
+			disputed = disputed || d.differs(c)
+			d.emptyHint = d.emptyHint || c.emptyHint
+			if c.emptyHint = d.emptyHint; better(c, d) < 0 {
+				own[twin] = c
+			}
 		}
+		out = append(out, own...)
 	}
-	return out
+	return out, disputed
 }
 
 // newest gives the newest slice of the family that lists the pod of c, and what it says of the pod at the address of
@@ -142,8 +156,11 @@ func (o *oracle) newest(f family, c *candidate) (speaker *stored, says *candidat
 		}
 	}
 	for i := range speaker.defaulted.Endpoints {
-		d := newCandidate(speaker, &speaker.defaulted.Endpoints[i], int32(c.port))
-		if d.uid == c.uid && d.ip == c.ip && (says == nil || better(d, says) < 0) {
+		e := &speaker.defaulted.Endpoints[i]
+		if e.TargetRef == nil || string(e.TargetRef.UID) != c.uid {
+			continue
+		}
+		if d := newCandidate(speaker, e, int32(c.port)); d.ip == c.ip && (says == nil || better(d, says) < 0) {
 			says = d
 		}
 	}
@@ -241,6 +258,14 @@ func (o *oracle) closed() bool {
 	}
 	far := newest.raw.Labels[labelFailover]
 	return far == "none" || far == "region"
+}
+
+// with adds to a set that may be nil.
+func with(s sets.Set[string], name string) sets.Set[string] {
+	if s == nil {
+		return sets.New(name)
+	}
+	return s.Insert(name)
 }
 
 func deref[T any](p *T, otherwise T) T {

@@ -1,27 +1,40 @@
 package kubeproxy
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // attempts is how often a shorter history is tried: kube-proxy iterates over maps, so it may fail only now and then.
 const attempts = 4
 
-// replay plays steps in a new world and gives the difference that they end in.
-func replay(seed uint64, steps []step) *difference {
+// replay plays steps in a new world and gives a difference of the kind that they end in.
+func replay(seed uint64, steps []step, what string) *difference {
 	for range attempts {
 		w := newWorld(seed)
 		for _, s := range steps {
-			if d := w.play(s); d != nil {
+			d := w.play(s)
+			if d != nil && kind(d.what) == kind(what) {
 				return d
+			}
+			if d != nil {
+				break
 			}
 		}
 	}
 	return nil
 }
 
+// kind is what a difference says before the first colon: what stays the same while its history is shrunk.
+func kind(what string) string {
+	before, _, _ := strings.Cut(what, ":")
+	return before
+}
+
 // shrink looks for fewer steps, writes, endpoints and ports that still end in a difference.
 func shrink(seed uint64, steps []step, d *difference) ([]step, *difference) {
 	try := func(fewer []step) bool {
-		found := replay(seed, fewer)
+		found := replay(seed, fewer, d.what)
 		if found == nil {
 			return false
 		}
