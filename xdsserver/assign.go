@@ -36,7 +36,10 @@ type Assignment struct {
 
 // Encode gives a as a ClusterLoadAssignment message, byte for byte as responses carry it. Equal Assignments give equal
 // bytes.
-func (a Assignment) Encode() []byte { return appendAssignment(make([]byte, 0, assignmentSize(a)), a) }
+func (a Assignment) Encode() []byte {
+	sizes, total := sizesOf(&a, nil)
+	return appendAssignment(make([]byte, 0, total), &a, sizes)
+}
 
 // Locality is the endpoints of one zone at one priority.
 type Locality struct {

@@ -19,7 +19,7 @@ import (
 // text gives an Assignment as claText does.
 func text(a Assignment) string {
 	cla := &endpointv3.ClusterLoadAssignment{}
-	if err := proto.Unmarshal(appendAssignment(nil, a), cla); err != nil {
+	if err := proto.Unmarshal(a.Encode(), cla); err != nil {
 		return err.Error()
 	}
 	if fault := grpcFault(cla); fault != "" {
@@ -196,8 +196,8 @@ func TestRandomServicesObeyTheStrictestClientAndNoOrder(t *testing.T) {
 		}
 		for _, name := range namesOf(svc) {
 			a := Assign(svc, view, name)
-			value := appendAssignment(nil, a)
-			if want := assignmentSize(a); len(value) != want {
+			value := a.Encode()
+			if _, want := sizesOf(&a, nil); len(value) != want {
 				t.Fatalf("seed %d: %d bytes, sized %d", seed, len(value), want)
 			}
 			cla := &endpointv3.ClusterLoadAssignment{}
@@ -207,7 +207,7 @@ func TestRandomServicesObeyTheStrictestClientAndNoOrder(t *testing.T) {
 			if fault := grpcFault(cla); fault != "" {
 				t.Fatalf("seed %d: %s: %s", seed, name, fault)
 			}
-			if other := appendAssignment(nil, Assign(shuffled(r, svc), view, name)); !bytes.Equal(value, other) {
+			if other := Assign(shuffled(r, svc), view, name).Encode(); !bytes.Equal(value, other) {
 				t.Fatalf("seed %d: %s: the order of slices and clusters shows", seed, name)
 			}
 			checkVerdicts(t, seed, a, Explain(svc, view, name))

@@ -45,7 +45,8 @@ func encodeCluster(spec clusterSpec) (*resource, error) {
 		return nil, fmt.Errorf("encode cluster %s: %w", spec.name, err)
 	}
 	version := contentVersion(fmt.Appendf(nil, "%s %s %t", clusterForm, spec.name, spec.http2))
-	return newResource(spec.name, typeCluster, version, value), nil
+	body := appendBytes(appendText(nil, 1, typeCluster), 2, value)
+	return newResource(spec.name, version, body), nil
 }
 
 // clusterOf gives the Cluster: endpoints from this server, changes of health without delay, removed endpoints drained

@@ -45,17 +45,25 @@ func (r *resource) size() int { return len(r.delta) + len(r.body) }
 
 // encodeAssignment makes the resource of an Assignment.
 func encodeAssignment(a Assignment) *resource {
-	value := a.Encode()
-	r := newResource(a.Name, typeAssignment, contentVersion(value), value)
+	var room [sizesRoom]int
+	sizes, total := sizesOf(&a, room[:0])
+	body := appendText(make([]byte, 0, textSize(typeAssignment)+messageSize(total)), 1, typeAssignment)
+	body = appendHead(body, 2, total)
+	from := len(body)
+	body = appendAssignment(body, &a, sizes)
+	r := newResource(a.Name, contentVersion(body[from:]), body)
 	r.fallback = a.Fallback
 	r.empty = len(a.Localities) == 0
-	total := 0
+	held := 0
 	for i := range a.Localities {
-		total += len(a.Localities[i].Endpoints)
+		for j := range a.Localities[i].Endpoints {
+			held += 1 + len(a.Localities[i].Endpoints[j].More)
+		}
 	}
-	r.addrs = make([]heldAddr, 0, total)
+	r.addrs = make([]heldAddr, 0, held)
 	for i := range a.Localities {
-		for _, t := range a.Localities[i].Endpoints {
+		for j := range a.Localities[i].Endpoints {
+			t := &a.Localities[i].Endpoints[j]
 			r.addrs = append(r.addrs, heldAddr{t.Addr, t.Draining})
 			for _, m := range t.More {
 				r.addrs = append(r.addrs, heldAddr{m, t.Draining})
@@ -71,13 +79,10 @@ func contentVersion(content []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
-// newResource wraps an encoded message. Both responses have their resources in field 2: that of SotW is the Any alone,
-// that of delta a Resource{version = 1, resource = 2, name = 3}, written with the name before the Any.
-func newResource(name, typeURL, version string, value []byte) *resource {
-	r := &resource{version: version}
-	r.body = make([]byte, 0, len(typeURL)+len(value)+16)
-	r.body = appendText(r.body, 1, typeURL)
-	r.body = appendBytes(r.body, 2, value)
+// newResource wraps an encoded Any. Both responses have their resources in field 2: that of SotW is the Any alone, that of
+// delta a Resource{version = 1, resource = 2, name = 3}, written with the name before the Any.
+func newResource(name, version string, body []byte) *resource {
+	r := &resource{version: version, body: body}
 	r.sotw = appendHead(nil, 2, len(r.body))
 	inner := appendText(appendText(nil, 1, version), 3, name)
 	inner = appendHead(inner, 2, len(r.body))
@@ -86,22 +91,27 @@ func newResource(name, typeURL, version string, value []byte) *resource {
 	return r
 }
 
-// appendAssignment writes a ClusterLoadAssignment: cluster_name = 1, endpoints = 2.
-func appendAssignment(b []byte, a Assignment) []byte {
+// sizesRoom is how many localities an assignment has at most, mostly.
+const sizesRoom = 16
+
+// sizesOf appends the size of each locality to sizes, and gives that of the whole message.
+func sizesOf(a *Assignment, sizes []int) (_ []int, total int) {
+	total = textSize(a.Name)
+	for i := range a.Localities {
+		size := localitySize(&a.Localities[i])
+		sizes, total = append(sizes, size), total+messageSize(size)
+	}
+	return sizes, total
+}
+
+// appendAssignment writes a ClusterLoadAssignment: cluster_name = 1, endpoints = 2. sizes are those of the localities.
+func appendAssignment(b []byte, a *Assignment, sizes []int) []byte {
 	b = appendText(b, 1, a.Name)
 	for i := range a.Localities {
-		b = appendHead(b, 2, localitySize(&a.Localities[i]))
+		b = appendHead(b, 2, sizes[i])
 		b = appendLocality(b, &a.Localities[i])
 	}
 	return b
-}
-
-func assignmentSize(a Assignment) int {
-	n := textSize(a.Name)
-	for i := range a.Localities {
-		n += messageSize(localitySize(&a.Localities[i]))
-	}
-	return n
 }
 
 // appendLocality writes a LocalityLbEndpoints: locality = 1 (always there: clients refuse its absence),
@@ -111,10 +121,7 @@ func appendLocality(b []byte, l *Locality) []byte {
 	b = appendText(b, 1, l.Region)
 	b = appendText(b, 2, l.Zone)
 	for i := range l.Endpoints {
-		t := &l.Endpoints[i]
-		size := endpointSize(t)
-		b = appendHead(b, 2, messageSize(size)+2)
-		b = appendTarget(b, t, size)
+		b = appendTarget(b, &l.Endpoints[i])
 	}
 	weight := uint64(l.Weight())
 	b = appendHead(b, 3, 1+protowire.SizeVarint(weight))
@@ -137,19 +144,35 @@ func localitySize(l *Locality) int {
 	return n
 }
 
-// appendTarget writes an LbEndpoint: endpoint = 1 {address = 1, additional_addresses = 4 {address = 1}},
-// health_status = 2. Its weight is left at 1. size is that of the endpoint.
-func appendTarget(b []byte, t *Target, size int) []byte {
+// appendTarget writes, as field 2, an LbEndpoint: endpoint = 1 {address = 1, additional_addresses = 4 {address = 1}},
+// health_status = 2. Its weight is left at 1.
+func appendTarget(b []byte, t *Target) []byte {
+	if len(t.More) == 0 {
+		// No part is longer than 127, so each length is one byte, and can be filled in afterwards.
+		start := len(b)
+		b = append(b, 2<<3|2, 0, 1<<3|2, 0)
+		b = appendAddress(b, t.Addr)
+		b[start+3] = byte(len(b) - start - 4)
+		b = append(b, 2<<3, t.health())
+		b[start+1] = byte(len(b) - start - 2)
+		return b
+	}
+	size := endpointSize(t)
+	b = appendHead(b, 2, messageSize(size)+2)
 	b = appendHead(b, 1, size)
 	b = appendAddress(b, t.Addr)
 	for _, m := range t.More {
 		b = appendHead(b, 4, messageSize(addressSize(m)))
 		b = appendAddress(b, m)
 	}
+	return append(b, 2<<3, t.health())
+}
+
+func (t *Target) health() byte {
 	if t.Draining {
-		return append(b, 2<<3, healthDraining)
+		return healthDraining
 	}
-	return append(b, 2<<3, healthHealthy)
+	return healthHealthy
 }
 
 func endpointSize(t *Target) int {
@@ -162,15 +185,17 @@ func endpointSize(t *Target) int {
 
 func targetSize(t *Target) int { return messageSize(endpointSize(t)) + 2 }
 
-// appendAddress writes, as field 1, an Address: socket_address = 1 {address = 2, port_value = 3}.
+// appendAddress writes, as field 1, an Address: socket_address = 1 {address = 2, port_value = 3}. No length in it is more
+// than one byte.
 func appendAddress(b []byte, a netip.AddrPort) []byte {
-	text := addrLen(a.Addr())
-	socket := socketSize(text, a.Port())
-	b = appendHead(b, 1, messageSize(socket))
-	b = appendHead(b, 1, socket)
-	b = append(b, 2<<3|2, byte(text))
+	start := len(b)
+	b = append(b, 1<<3|2, 0, 1<<3|2, 0, 2<<3|2, 0)
 	b = a.Addr().AppendTo(b)
-	return protowire.AppendVarint(append(b, 3<<3), uint64(a.Port()))
+	b[start+5] = byte(len(b) - start - 6)
+	b = protowire.AppendVarint(append(b, 3<<3), uint64(a.Port()))
+	b[start+3] = byte(len(b) - start - 4)
+	b[start+1] = byte(len(b) - start - 2)
+	return b
 }
 
 // addressSize is the size of an Address, socketSize that of the SocketAddress in it.
@@ -222,4 +247,9 @@ func textSize(text string) int {
 	return messageSize(len(text))
 }
 
-func messageSize(size int) int { return 1 + protowire.SizeBytes(size) }
+func messageSize(size int) int {
+	if size < 1<<7 { // as most are
+		return 2 + size
+	}
+	return 1 + protowire.SizeBytes(size)
+}

@@ -1,6 +1,7 @@
 package xdsserver
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,44 +24,64 @@ func newIndex() index {
 	return index{pods: map[Pod][]*service{}, addrs: map[clusterAddr][]*service{}}
 }
 
-// replace takes out what before mentions and puts in what after does; slices that are in both cost nothing.
+// replace takes out what before mentions and puts in what after does; what is in both costs nothing.
 func (x *index) replace(svc *service, before, after *endpoint.State) {
 	for i := range before.Slices {
-		if sl := &before.Slices[i]; !sameVersion(after, sl) {
-			x.remove(svc, sl)
+		was := &before.Slices[i]
+		switch is := liveSlice(after, was.Name); {
+		case is == nil:
+			x.change(svc, was.Key.Cluster, was.Endpoints, nil)
+		case !sameSlice(was, is):
+			x.change(svc, was.Key.Cluster, was.Endpoints, is.Endpoints)
 		}
 	}
 	for i := range after.Slices {
-		if sl := &after.Slices[i]; !sameVersion(before, sl) {
-			x.add(svc, sl)
+		if is := &after.Slices[i]; liveSlice(before, is.Name) == nil {
+			x.change(svc, is.Key.Cluster, nil, is.Endpoints)
 		}
 	}
 }
 
-func sameVersion(st *endpoint.State, sl *endpoint.Slice) bool {
-	other := liveSlice(st, sl.Name)
-	return other != nil && other.Version == sl.Version && other.Translator == sl.Translator && other.SameContent(*sl)
-}
-
-func (x *index) add(svc *service, sl *endpoint.Slice) {
-	for i := range sl.Endpoints {
-		e := &sl.Endpoints[i]
-		at := clusterAddr{sl.Key.Cluster, e.Addr}
-		x.addrs[at] = append(x.addrs[at], svc)
-		if e.TargetUID != "" {
-			pod := Pod{sl.Key.Cluster, e.TargetUID}
-			x.pods[pod] = append(x.pods[pod], svc)
+// change takes out the mentions of was and puts in those of is, but for what both have. Both are sorted.
+func (x *index) change(svc *service, cluster string, was, is []endpoint.Endpoint) {
+	for len(was) > 0 || len(is) > 0 {
+		var c int
+		switch {
+		case len(is) == 0:
+			c = -1
+		case len(was) == 0:
+			c = 1
+		default:
+			a, b := &was[0], &is[0]
+			c = cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.TargetUID, b.TargetUID))
+		}
+		if c < 0 {
+			x.remove(svc, cluster, &was[0])
+		} else if c > 0 {
+			x.add(svc, cluster, &is[0])
+		}
+		if c <= 0 {
+			was = was[1:]
+		}
+		if c >= 0 {
+			is = is[1:]
 		}
 	}
 }
 
-func (x *index) remove(svc *service, sl *endpoint.Slice) {
-	for i := range sl.Endpoints {
-		e := &sl.Endpoints[i]
-		takeOut(x.addrs, clusterAddr{sl.Key.Cluster, e.Addr}, svc)
-		if e.TargetUID != "" {
-			takeOut(x.pods, Pod{sl.Key.Cluster, e.TargetUID}, svc)
-		}
+func (x *index) add(svc *service, cluster string, e *endpoint.Endpoint) {
+	at := clusterAddr{cluster, e.Addr}
+	x.addrs[at] = append(x.addrs[at], svc)
+	if e.TargetUID != "" {
+		pod := Pod{cluster, e.TargetUID}
+		x.pods[pod] = append(x.pods[pod], svc)
+	}
+}
+
+func (x *index) remove(svc *service, cluster string, e *endpoint.Endpoint) {
+	takeOut(x.addrs, clusterAddr{cluster, e.Addr}, svc)
+	if e.TargetUID != "" {
+		takeOut(x.pods, Pod{cluster, e.TargetUID}, svc)
 	}
 }
 
@@ -167,15 +188,17 @@ func (s *Store) markUsed(svc *service, seen []PodSlice) (fallback bool) {
 		}
 	}
 	for _, u := range uses {
-		for _, v := range Explain(input, u.view, u.name) {
-			if !v.Reason.Chosen() {
+		all, _ := judge(input, u.view, u.name)
+		for i := range all {
+			c := &all[i]
+			if !c.reason.Chosen() {
 				continue
 			}
-			for i := range seen {
-				p := &seen[i]
-				if v.Cluster == p.Key.Cluster && v.Slice == p.Slice && v.UID == p.Endpoint.TargetUID && v.Addr.Addr() == p.Endpoint.Addr {
+			for j := range seen {
+				p := &seen[j]
+				if c.ep.Addr == p.Endpoint.Addr && c.ep.TargetUID == p.Endpoint.TargetUID && c.from.sl.Name == p.Slice && c.from.sl.Key.Cluster == p.Key.Cluster {
 					p.Used = true
-					fallback = fallback || v.Reason == ReasonFallback
+					fallback = fallback || c.reason == ReasonFallback
 				}
 			}
 		}

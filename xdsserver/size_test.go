@@ -118,3 +118,29 @@ func BenchmarkOneOf(b *testing.B) {
 		})
 	}
 }
+
+func TestEncodingAllocatesNothingPerEndpoint(t *testing.T) {
+	count := func(svc Service) float64 {
+		a := Assign(svc, View{}, mustName(t, cart))
+		return testing.AllocsPerRun(20, func() { encodeAssignment(a) })
+	}
+	few, many := count(bigService(10)), count(bigService(5000))
+	if few != many || few == 0 {
+		t.Errorf("%v allocations for 10 endpoints, %v for 5,000", few, many)
+	}
+	if few, many := count(dualService(10)), count(dualService(2500)); few != many {
+		t.Errorf("%v allocations for 10 pods of both families, %v for 2,500", few, many)
+	}
+}
+
+func TestAChangeAllocatesNothingPerUnchangedEndpoint(t *testing.T) {
+	count := func(n int) float64 {
+		c := newChanges(t, n)
+		return testing.AllocsPerRun(50, c.change)
+	}
+	// From two slices on: one alone needs no merging, and no table of pods.
+	few, many := count(200), count(5000)
+	if many > few+4 { // Maps of the runtime may grow now and then.
+		t.Errorf("%v allocations for a change of one of 200 endpoints, %v for one of 5,000", few, many)
+	}
+}

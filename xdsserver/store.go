@@ -53,14 +53,14 @@ type touch struct {
 
 // clusterState is what the memory has of one cluster beside its services.
 type clusterState struct {
-	expected  bool                            // it must be in sync before anybody is served
-	known     bool                            // the bus has a record, a checkpoint or a State of it
-	stored    bool                            // the first snapshot had a checkpoint or a State of it
-	synced    bool                            // a checkpoint agreed with the view, once in this process
-	floor     endpoint.Version                // of the last match: all States of the memory are complete as of it
-	ledger    *ledger.Ledger                  // of this session
-	view      map[endpoint.Key]endpoint.State // of this session: the last State of each Key
-	unsettled map[endpoint.Key]struct{}       // Keys of the memory that differ from the view
+	expected  bool                      // it must be in sync before anybody is served
+	known     bool                      // the bus has a record, a checkpoint or a State of it
+	stored    bool                      // the first snapshot had a checkpoint or a State of it
+	synced    bool                      // a checkpoint agreed with the view, once in this process
+	floor     endpoint.Version          // of the last match: all States of the memory are complete as of it
+	ledger    *ledger.Ledger            // of this session
+	view      map[endpoint.Key]viewed   // of this session: the last State of each Key
+	unsettled map[endpoint.Key]struct{} // Keys of the memory that differ from the view
 	pending   *ledger.Checkpoint
 	doubt     ledger.Doubt
 	refused   map[endpoint.Key]struct{} // Keys of this session whose State cannot be read; a projector will write it again
@@ -100,7 +100,7 @@ func (s *Store) heard(name string) *clusterState {
 
 // open begins a session: the view is empty, the memory stays.
 func (c *clusterState) open(complete bool) {
-	c.ledger, c.view, c.pending, c.doubt = ledger.New(), map[endpoint.Key]endpoint.State{}, nil, ledger.Doubt{}
+	c.ledger, c.view, c.pending, c.doubt = ledger.New(), map[endpoint.Key]viewed{}, nil, ledger.Doubt{}
 	c.refused = map[endpoint.Key]struct{}{}
 	if complete {
 		c.ledger.Complete(0)
@@ -174,12 +174,13 @@ func (s *Store) refuse(n ledger.Notice) {
 // changed joins a received State into the memory.
 func (s *Store) changed(n ledger.Notice) []touch {
 	c := s.heard(n.Key.Cluster)
-	count, sum := ledger.OfState(*n.State)
-	c.ledger.Put(n.Key.String(), n.Seq, count, sum)
+	known, _ := s.state(n.Key)
+	v := c.view[n.Key].next(sharing(*n.State, &known))
+	c.ledger.Put(n.Key.String(), n.Seq, uint64(len(v.digests)), v.sum())
 	c.doubt.Changed(n.Seq)
-	c.view[n.Key] = *n.State
+	c.view[n.Key] = v
 	delete(c.refused, n.Key)
-	return s.join(c, *n.State, s.complete)
+	return s.join(c, v.state, s.complete)
 }
 
 // join joins a State into the memory and says what that touched.
@@ -235,10 +236,9 @@ func (s *Store) match(name string, c *clusterState, floor endpoint.Version) (tou
 	}
 	c.synced = true
 	for key := range c.unsettled {
-		view, has := c.view[key]
-		if !has {
-			view = endpoint.State{Key: key}
-		}
+		seen, has := c.view[key]
+		view := seen.state
+		view.Key = key
 		touched = append(touched, s.join(c, raise(view, floor), false)...)
 		if st, _ := s.state(key); !has && len(st.Slices) == 0 {
 			s.forget(key)
@@ -283,11 +283,14 @@ func observed(before, after endpoint.State) (first time.Time) {
 }
 
 func liveSlice(st *endpoint.State, name string) *endpoint.Slice {
-	i, ok := slices.BinarySearchFunc(st.Slices, name, func(sl endpoint.Slice, n string) int { return strings.Compare(sl.Name, n) })
-	if !ok {
-		return nil
+	if i, ok := findSlice(st, name); ok {
+		return &st.Slices[i]
 	}
-	return &st.Slices[i]
+	return nil
+}
+
+func findSlice(st *endpoint.State, name string) (at int, found bool) {
+	return slices.BinarySearchFunc(st.Slices, name, func(sl endpoint.Slice, n string) int { return strings.Compare(sl.Name, n) })
 }
 
 // record takes one notice of the clusters' records.
