@@ -14,6 +14,8 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/google/go-cmp/cmp"
 	statusv1 "google.golang.org/genproto/googleapis/rpc/status"
@@ -115,14 +117,12 @@ func (c *client) pump(next func() (got, error)) {
 }
 
 func typeOf(kind string) string {
-	switch kind {
-	case "cds":
-		return typeCluster
-	case "eds":
-		return typeAssignment
-	default:
-		return kind
+	for k := range kinds {
+		if k.String() == kind {
+			return k.typeURL()
+		}
 	}
+	return kind
 }
 
 func kindText(url string) string {
@@ -287,6 +287,10 @@ func textOf(a *anypb.Any) (name, text string, err error) {
 	switch r := m.(type) {
 	case *clusterv3.Cluster:
 		return r.Name, "cluster", nil
+	case *listenerv3.Listener:
+		return r.Name, "listener", nil
+	case *routev3.RouteConfiguration:
+		return r.Name, "route to " + r.VirtualHosts[0].Routes[0].GetRoute().GetCluster(), nil
 	case *endpointv3.ClusterLoadAssignment:
 		if fault := grpcFault(r); fault != "" {
 			return "", "", fmt.Errorf("gRPC would reject %s: %s", r.ClusterName, fault)

@@ -315,12 +315,12 @@ func TestLongAnswersAreCut(t *testing.T) {
 func TestATypeThatIsNotServedHarmsNothing(t *testing.T) {
 	b := serving(t, cartAt(7, "10.0.0.1"))
 	c := b.deltaClient()
-	c.subscribe("type.googleapis.com/envoy.config.listener.v3.Listener", nil)
+	c.subscribe("type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", nil)
 	c.subscribe("nonsense", nil, "x")
 	c.subscribe("eds", nil, cart)
 	c.expect(map[string]string{cart: "p0 / w1 10.0.0.1:8080"})
 	d := b.sotwClient()
-	d.ask("type.googleapis.com/envoy.config.listener.v3.Listener")
+	d.ask("type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret")
 	d.ask("eds", cart)
 	if g := d.recv(); g.res[cart] != "p0 / w1 10.0.0.1:8080" {
 		t.Errorf("got %+v", g)

@@ -14,6 +14,8 @@ import (
 const (
 	typeCluster    = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	typeAssignment = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	typeListener   = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	typeRoute      = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 )
 
 // Values of envoy.config.core.v3.HealthStatus.

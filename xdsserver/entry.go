@@ -98,16 +98,12 @@ func (h *Hub) isKnown(e *entry) (known, hidden bool) {
 // make encodes a resource as it is now; nil when it cannot be answered or is not there.
 func (h *Hub) make(e *entry) *resource {
 	svc, _ := h.store.service(e.name.service())
-	if e.id.kind == clusters {
+	if e.id.kind.vanishes() {
 		spec, there := specOf(svc.within(e.id.view.Scope).States, e.name)
 		if !there || !e.formed {
 			return nil
 		}
-		r, err := encodeCluster(spec)
-		if err != nil {
-			panic("a cluster made of constants does not encode: " + err.Error())
-		}
-		return r
+		return encodeSpec(e.id.kind, spec)
 	}
 	a := Assignment{Name: e.id.name}
 	if e.formed {
@@ -117,6 +113,24 @@ func (h *Hub) make(e *entry) *resource {
 		return nil
 	}
 	return h.share(e, encodeAssignment(a))
+}
+
+// encodeSpec makes a resource of a kind that depends on the spec of its cluster only.
+func encodeSpec(k kind, spec clusterSpec) *resource {
+	var r *resource
+	var err error
+	switch k {
+	case listeners:
+		r, err = encodeListener(spec.name)
+	case routes:
+		r, err = encodeRoute(spec.name)
+	default:
+		r, err = encodeCluster(spec)
+	}
+	if err != nil {
+		panic("a " + k.String() + " resource made of constants does not encode: " + err.Error())
+	}
+	return r
 }
 
 // share gives the equal resource that another View has, so that it is kept once.

@@ -12,32 +12,6 @@ const (
 	maxResponse = 1 << 20 // bytes of resources, but for a SotW response that must be whole
 )
 
-// kind is a type of resource.
-type kind uint8
-
-// The kinds, in the order in which a stream is served.
-const (
-	clusters kind = iota
-	assignments
-	kinds
-)
-
-// kindOf gives the kind of a type URL.
-func kindOf(typeURL string) (kind, bool) {
-	switch typeURL {
-	case typeCluster:
-		return clusters, true
-	case typeAssignment:
-		return assignments, true
-	default:
-		return 0, false
-	}
-}
-
-func (k kind) typeURL() string { return [...]string{typeCluster, typeAssignment}[k] }
-
-func (k kind) String() string { return [...]string{"cds", "eds"}[k] }
-
 // Hub knows every stream, what it subscribes to and what it holds, and keeps every resource that is subscribed to
 // encoded. mu guards everything in it; the methods in lower case expect it to be held, but for request, next, sent and
 // end, which are called by the goroutines of a stream.

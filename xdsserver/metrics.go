@@ -46,7 +46,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 	}
 	m := &metrics{
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "slicecast_xds_streams", Help: "Open streams by service (ads, eds, cds) and protocol (delta, sotw).",
+			Name: "slicecast_xds_streams", Help: "Open streams by service (ads, cds, eds, lds, rds) and protocol (delta, sotw).",
 		}, []string{"type", "protocol"}),
 		pushes:       counters("type", "pushes_total", "Responses sent."),
 		resources:    counters("type", "resources_total", "Resources in responses sent, removed ones included."),
@@ -93,7 +93,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 
 // zero makes every label value known.
 func (m *metrics) zero() {
-	for _, service := range [...]string{"ads", "eds", "cds"} {
+	for _, service := range append([]string{"ads"}, kindTexts[:]...) {
 		m.streams.WithLabelValues(service, "delta")
 		m.streams.WithLabelValues(service, "sotw")
 	}

@@ -71,7 +71,7 @@ func (h *Hub) request(st *stream, r request) {
 // requestDelta changes the subscriptions of a delta stream. What is subscribed to again is sent again: the client may
 // have forgotten it. Only what its first request says it holds is spared.
 func (h *Hub) requestDelta(st *stream, t *subscription, r request, first bool) {
-	if first && r.kind == clusters && len(r.subscribe) == 0 {
+	if first && r.kind.whole() && len(r.subscribe) == 0 {
 		t.legacy = true
 		h.subscribeAll(st, t, r, first)
 	}
@@ -90,15 +90,15 @@ func (h *Hub) requestDelta(st *stream, t *subscription, r request, first bool) {
 	t.answer = t.answer || first && t.wildcard
 }
 
-// subscribeAll subscribes to every merged cluster, and to those that the client holds and that are gone. There is no
-// wildcard of assignments.
+// subscribeAll subscribes to everything that a wildcard means, and to what the client holds and is gone. Assignments and
+// routes have no wildcard.
 func (h *Hub) subscribeAll(st *stream, t *subscription, r request, first bool) {
-	if r.kind != clusters {
+	if !r.kind.whole() {
 		return
 	}
 	t.wildcard = true
 	for _, name := range h.sortedNames() {
-		if !h.lists(st, name) {
+		if r.kind != clusters || !h.lists(st, name) {
 			continue
 		}
 		h.ask(h.subscribe(st, r.kind, name), r, first)
@@ -180,12 +180,12 @@ func (h *Hub) dropName(st *stream, t *subscription, name string) {
 }
 
 // requestSotW changes the subscriptions of a SotW stream to the names of a request. No names are a wildcard of
-// clusters, until names have been given, and nothing for assignments. A request that answers an older response is not
+// clusters or listeners, until names have been given, and nothing for the other kinds. A request that answers an older response is not
 // answered itself, since the answer to the newest follows; its names count, or a name that is dropped and back by then
 // would be taken for one that the client holds.
 func (h *Hub) requestSotW(st *stream, t *subscription, r request, first bool) {
 	stale := r.nonce != "" && r.nonce != t.nonce
-	if r.kind == clusters && len(r.names) == 0 && (first || t.legacy) {
+	if r.kind.whole() && len(r.names) == 0 && (first || t.legacy) {
 		t.legacy = true
 		if first {
 			h.subscribeAll(st, t, r, first)
@@ -211,19 +211,19 @@ func (h *Hub) requestSotW(st *stream, t *subscription, r request, first bool) {
 			h.suspect(s)
 		}
 	}
-	t.answer = t.answer || r.kind == clusters && !stale
+	t.answer = t.answer || r.kind.whole() && !stale
 }
 
 // setWildcard drops what a SotW request does not want any more, and subscribes to everything if it begins to.
 func (h *Hub) setWildcard(st *stream, t *subscription, r request, all, first bool) {
 	was := t.wildcard
-	t.wildcard = all && r.kind == clusters
+	t.wildcard = all && r.kind.whole()
 	wanted := make(map[string]struct{}, len(r.names))
 	for _, name := range r.names {
 		wanted[name] = struct{}{}
 	}
 	for name, s := range t.subs {
-		if _, keep := wanted[name]; keep || t.wildcard && h.isMerged(s.e) {
+		if _, keep := wanted[name]; keep || t.wildcard && r.kind == clusters && h.isMerged(s.e) {
 			s.named = keep
 		} else {
 			h.unsubscribe(s)

@@ -60,7 +60,17 @@ func (h *Hub) nextDelta(st *stream) *response {
 			}
 		}
 	}
-	t := &st.types[clusters]
+	for _, k := range removalOrder {
+		if r := h.removalsOf(st, k); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// removalsOf tells a delta stream of the resources of a kind that are gone.
+func (h *Hub) removalsOf(st *stream, k kind) *response {
+	t := &st.types[k]
 	if len(t.removals) == 0 || !h.roomIn(t) {
 		return nil
 	}
@@ -74,10 +84,10 @@ func (h *Hub) nextDelta(st *stream) *response {
 	if len(items) == 0 && !t.answer {
 		return nil
 	}
-	return h.deltaResponse(st, clusters, items)
+	return h.deltaResponse(st, k, items)
 }
 
-// takeDirty takes marked subs off the queue, up to the size of a response. Clusters that are gone are set aside.
+// takeDirty takes marked subs off the queue, up to the size of a response. Those that are gone are set aside.
 func (h *Hub) takeDirty(t *subscription) (items []item) {
 	size, n := 0, 0
 	for ; n < len(t.queue) && size < maxResponse; n++ {
@@ -87,7 +97,7 @@ func (h *Hub) takeDirty(t *subscription) (items []item) {
 		}
 		current := h.target(s)
 		switch {
-		case s.e.id.kind == clusters && current == nil:
+		case s.e.id.kind.vanishes() && current == nil:
 			h.clean(s)
 			if (s.told || s.force) && (s.e.current != nil || s.sent != nil || !h.store.blind(s.e.name)) {
 				t.removals = append(t.removals, s)
@@ -111,7 +121,7 @@ func (h *Hub) takeDirty(t *subscription) (items []item) {
 
 // target gives what a client should have of a sub. A wildcard means merged clusters only.
 func (h *Hub) target(s *sub) *resource {
-	if s.e.id.kind == clusters && !s.named && !h.isMerged(s.e) {
+	if k := s.e.id.kind; !s.named && k.vanishes() && (k != clusters || !h.isMerged(s.e)) {
 		return nil
 	}
 	return s.e.current
@@ -137,7 +147,7 @@ func (h *Hub) due(s *sub) bool {
 	}
 }
 
-// take makes the item of a sub and takes its mark away. An assignment follows its cluster again.
+// take makes the item of a sub and takes its mark away. What follows it is sent again.
 func (h *Hub) take(s *sub) item {
 	it := item{s, h.target(s), s.cause}
 	renewed := s.force || !sameResource(s.acked, it.resource) && !slices.Contains(s.flight, it.resource)
@@ -146,8 +156,8 @@ func (h *Hub) take(s *sub) item {
 	s.sent = it.resource
 	s.flight = append(s.flight, it.resource)
 	s.e.hold(it.resource)
-	if s.e.id.kind == clusters && it.resource != nil && renewed {
-		if a := s.st.types[assignments].subs[s.e.id.name]; a != nil {
+	if k, has := s.e.id.kind.follower(); has && it.resource != nil && renewed {
+		if a := s.st.types[k].subs[s.e.id.name]; a != nil {
 			a.force = true
 			h.mark(a, nil)
 		}
@@ -182,27 +192,29 @@ func (h *Hub) dropWild(s *sub) {
 	}
 }
 
-// nextSotW gives the next state-of-the-world response. One of clusters is always whole: a name that is missing from it
-// is a deletion.
+// nextSotW gives the next state-of-the-world response.
 func (h *Hub) nextSotW(st *stream) *response {
-	if t := &st.types[clusters]; (t.stale || t.answer) && h.roomIn(t) {
-		if r := h.wholeResponse(st, t); r != nil {
+	for k := range kinds {
+		t := &st.types[k]
+		var r *response
+		switch {
+		case k.whole() && (t.stale || t.answer) && h.roomIn(t):
+			r = h.wholeResponse(st, t, k)
+		case !k.whole() && t.dirty > 0 && h.roomIn(t):
+			if items := h.takeDirty(t); len(items) > 0 {
+				r = sotwResponse(st, k, items)
+			}
+			t.removals = nil // SotW has no word for a route that is gone.
+		}
+		if r != nil {
 			return r
 		}
 	}
-	t := &st.types[assignments]
-	if t.dirty == 0 || !h.roomIn(t) {
-		return nil
-	}
-	items := h.takeDirty(t)
-	if len(items) == 0 {
-		return nil
-	}
-	return sotwResponse(st, assignments, items)
+	return nil
 }
 
-// wholeResponse gives all clusters of a stream, nil when none of them has changed.
-func (h *Hub) wholeResponse(st *stream, t *subscription) *response {
+// wholeResponse gives all resources of a kind that a stream wants, nil when none of them has changed.
+func (h *Hub) wholeResponse(st *stream, t *subscription, k kind) *response {
 	due := t.answer
 	for _, s := range t.subs {
 		if s.dirty && (h.due(s) || h.target(s) == nil && s.told && s.sent != nil) {
@@ -227,7 +239,7 @@ func (h *Hub) wholeResponse(st *stream, t *subscription) *response {
 		h.dropWild(s)
 	}
 	slices.SortFunc(items, func(a, b item) int { return strings.Compare(a.sub.e.id.name, b.sub.e.id.name) })
-	return sotwResponse(st, clusters, items)
+	return sotwResponse(st, k, items)
 }
 
 func sotwResponse(st *stream, k kind, items []item) *response {

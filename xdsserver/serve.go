@@ -10,6 +10,8 @@ import (
 	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	listenerservice "github.com/envoyproxy/go-control-plane/envoy/service/listener/v3"
+	routeservice "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -94,6 +96,8 @@ func (s *Server) grpcServer(healthy *health.Server) *grpc.Server {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, adsService{s: s})
 	endpointservice.RegisterEndpointDiscoveryServiceServer(server, edsService{s: s})
 	clusterservice.RegisterClusterDiscoveryServiceServer(server, cdsService{s: s})
+	listenerservice.RegisterListenerDiscoveryServiceServer(server, ldsService{s: s})
+	routeservice.RegisterRouteDiscoveryServiceServer(server, rdsService{s: s})
 	healthv1.RegisterHealthServer(server, healthy)
 	reflection.Register(server)
 	for name := range server.GetServiceInfo() {
@@ -107,7 +111,7 @@ type (
 	deltaStream = grpc.BidiStreamingServer[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]
 )
 
-// adsService, edsService and cdsService are the three services; all do the same for the types they offer.
+// adsService and the services of one type: all do the same for the types they offer.
 type adsService struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	s *Server
@@ -123,6 +127,20 @@ type cdsService struct {
 	s *Server
 }
 
+type ldsService struct {
+	listenerservice.UnimplementedListenerDiscoveryServiceServer
+	s *Server
+}
+
+type rdsService struct {
+	routeservice.UnimplementedRouteDiscoveryServiceServer
+	s *Server
+}
+
+func (l ldsService) StreamListeners(g sotwStream) error           { return l.s.sotw(g, "lds") }
+func (l ldsService) DeltaListeners(g deltaStream) error           { return l.s.delta(g, "lds") }
+func (r rdsService) StreamRoutes(g sotwStream) error              { return r.s.sotw(g, "rds") }
+func (r rdsService) DeltaRoutes(g deltaStream) error              { return r.s.delta(g, "rds") }
 func (a adsService) StreamAggregatedResources(g sotwStream) error { return a.s.sotw(g, "ads") }
 func (a adsService) DeltaAggregatedResources(g deltaStream) error { return a.s.delta(g, "ads") }
 func (e edsService) StreamEndpoints(g sotwStream) error           { return e.s.sotw(g, "eds") }
