@@ -44,7 +44,8 @@ func encodeFixed(name, typeURL, form string, m proto.Message) (*resource, error)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %s: %w", typeURL, name, err)
 	}
-	return newResource(name, typeURL, contentVersion([]byte(form+" "+name)), value), nil
+	body := appendBytes(appendText(nil, 1, typeURL), 2, value)
+	return newResource(name, contentVersion([]byte(form+" "+name)), body), nil
 }
 
 // listenerOf gives what a gRPC client without proxy asks for when it dials xds:///<name>: an API listener, whose routes

@@ -120,8 +120,8 @@ func handshake(t *testing.T, l *liveTLS, roots *x509.CertPool, cert, key []byte)
 	}
 	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
-		_ = <-ended
-		return 0, err
+		served := <-ended
+		return 0, errors.Join(err, served)
 	}
 	defer func() { _ = conn.Close() }()
 	_, err = conn.Read(make([]byte, 1)) // a client learns that it is refused when it reads
