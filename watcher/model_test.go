@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +94,23 @@ type apiSource struct {
 	lag       time.Duration
 	in        func(*discoveryv1.EndpointSlice) bool // which objects it is told of; nil: all
 	translate func(Scope, *discoveryv1.EndpointSlice) (endpoint.Slice, bool)
+	parts     bool // hears its namespace and a quiet one each by itself
+	probed    atomic.Bool
+}
+
+// quietly says how far the quiet namespace is.
+func (s *apiSource) quietly(at int, handle func(Update)) {
+	if s.parts {
+		handle(Update{Kind: Heard, Namespace: "quiet", AsOf: uint64(at)})
+	}
+}
+
+// tell hands on what is said of the namespace of all slices.
+func (s *apiSource) tell(u Update, handle func(Update)) {
+	if s.parts && u.Kind == Heard {
+		u.Namespace = "shop"
+	}
+	handle(u)
 }
 
 func (s *apiSource) slice(scope Scope, es *discoveryv1.EndpointSlice) (endpoint.Slice, bool) {
@@ -122,6 +140,9 @@ func (s *apiSource) Floor(context.Context) (uint64, error) {
 	if s.a.down {
 		return 0, errDown
 	}
+	s.probed.Store(true)
+	close(s.a.moved)
+	s.a.moved = make(chan struct{})
 	return uint64(s.a.version), nil
 }
 
@@ -149,16 +170,20 @@ func (s *apiSource) Watch(ctx context.Context, scope Scope, handle func(Update))
 				pause(ctx, s.lag)
 			}
 			at = next.version
-			handle(s.update(scope, next))
+			s.tell(s.update(scope, next), handle)
 			continue
+		}
+		if !down && s.probed.CompareAndSwap(true, false) {
+			s.quietly(at, handle)
 		}
 		select {
 		case <-moved:
 		case <-ctx.Done():
 		case <-time.After(time.Minute):
 			if !down {
-				handle(Update{Kind: Heard, AsOf: uint64(version)}) // a bookmark
+				s.tell(Update{Kind: Heard, AsOf: uint64(version)}, handle) // a bookmark
 				at = max(at, version)
+				s.quietly(at, handle)
 			}
 		}
 	}
@@ -175,6 +200,9 @@ func pause(ctx context.Context, d time.Duration) {
 func (s *apiSource) list(scope Scope, handle func(Update)) int {
 	s.a.mu.Lock()
 	u := Update{Kind: Listed, AsOf: uint64(s.a.version), Hidden: map[object]uint64{}}
+	if s.parts {
+		u.Parts = map[string]uint64{"shop": u.AsOf, "quiet": u.AsOf}
+	}
 	for id, es := range s.a.now {
 		if !s.sees(es) {
 			continue

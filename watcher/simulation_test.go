@@ -33,6 +33,7 @@ type spy struct {
 	written   map[uint64]endpoint.Event // by sequence, of the stream of now
 	last      uint64
 	checked   bool // whether the history of the cluster stays one
+	mixed     bool // two releases are at work, which do not publish the same slices
 	certs     int
 	strangers int // checkpoints of a view that nobody sees who follows every message
 }
@@ -112,6 +113,9 @@ func (s *spy) Certify(ctx context.Context, cluster string, cp ledger.Checkpoint,
 	c := cp.Complete.Resource
 	content := s.a.at(int(c))
 	for name, version := range content {
+		if s.mixed && (name == "s4" || name == "s5") {
+			continue
+		}
 		ev, ok := view[name]
 		if ok = ok && !ev.Gone; !ok && s.a.absentSince(name, int(c)) {
 			continue // the bus is ahead: what was there at c is gone by now
@@ -121,6 +125,9 @@ func (s *spy) Certify(ctx context.Context, cluster string, cp ledger.Checkpoint,
 		}
 	}
 	for name, ev := range view {
+		if s.mixed && (name == "s4" || name == "s5") {
+			continue
+		}
 		if _, ok := content[name]; !ok && !ev.Gone && ev.Slice.Version.Resource <= c {
 			s.t.Errorf("checkpoint of %s: %s@%s is on the bus and was not in the cluster", cp.Complete, name, ev.Slice.Version)
 		}
@@ -175,15 +182,18 @@ type sim struct {
 	spy      *spy
 	stops    []func()
 	restores bool
+	reg      *registry
+	mixed    bool // watchers of two releases
+	forgets  bool
 	backup   []*discoveryv1.EndpointSlice
 	backupAt int
 }
 
 func simulate(t *testing.T, rng *rand.Rand, restores bool) {
 	r, a := newRig(t), newAPI()
-	s := &sim{rig: r, rng: rng, a: a, restores: restores}
+	s := &sim{rig: r, rng: rng, a: a, restores: restores, reg: newRegistry(), mixed: rng.IntN(3) == 0, forgets: rng.IntN(3) == 0}
 	s.spy = &spy{FakeEvents: r.fake.Events(), a: a, t: t, written: map[uint64]endpoint.Event{}}
-	s.spy.checked = !restores
+	s.spy.checked, s.spy.mixed = !restores, s.mixed
 	for range 2 {
 		s.watcher()
 	}
@@ -194,41 +204,63 @@ func simulate(t *testing.T, rng *rand.Rand, restores bool) {
 	r.fake.SetDown(false)
 	r.fake.Fail(nil)
 	a.setDown(false)
-	s.watcher()
+	s.watcherOf(2)
 	time.Sleep(3 * time.Minute)
 	a.set(esl("last", 0))
-	time.Sleep(time.Minute)
+	time.Sleep(3 * time.Minute) // a quiet namespace says once a minute how far it is
 	v := r.view()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	published := 0
 	for id, es := range a.now {
+		want, _, _ := Translate("prod", v.record.Generation, es)
+		if s.mixed {
+			var ok bool
+			if want, ok = release(2)(Scope{"prod", v.record.Generation}, es); !ok {
+				continue
+			}
+		}
+		published++
 		ev := v.live[id.name]
 		if ev == nil {
 			t.Errorf("%s@%s is not on the bus", id.name, es.ResourceVersion)
 			continue
 		}
-		want, _, _ := Translate("prod", v.record.Generation, es)
 		if ev.Slice.Version != want.Version || !ev.Slice.SameContent(want) {
 			t.Errorf("%s is %s on the bus, want %s", id.name, ev.Slice.Version, want.Version)
 		}
 	}
-	if len(v.live) != len(a.now) {
-		t.Errorf("%d slices on the bus, %d in the cluster", len(v.live), len(a.now))
+	if len(v.live) != published {
+		t.Errorf("%d slices on the bus, %d in the cluster", len(v.live), published)
 	}
 	if v.cp.Complete.Generation != v.record.Generation || v.cp.Complete.Resource < uint64(a.version) || v.led.Judge(v.cp) != ledger.Agrees {
 		t.Errorf("checkpoint %+v at %s, verdict %d", v.cp, ver(v.record.Generation, uint64(a.version)), v.led.Judge(v.cp))
+	}
+	if g := v.record.Generation; g > 1 && !s.restores && !s.mixed && !s.forgets {
+		t.Errorf("generation %d without a reason", g)
 	}
 	if t.Failed() {
 		t.Logf("checkpoints %d, strangers %d, log:\n%s", s.spy.certs, s.spy.strangers, r.log)
 	}
 }
 
-func (s *sim) watcher() {
-	src := &apiSource{a: s.a, lag: upTo(s.rng, 400*time.Millisecond)}
+func (s *sim) watcher() { s.watcherOf(uint32(1 + s.rng.IntN(2))) }
+
+// watcherOf starts a watcher of a release, where two are at work.
+func (s *sim) watcherOf(version uint32) {
+	src := &apiSource{a: s.a, lag: upTo(s.rng, 400*time.Millisecond), parts: s.rng.IntN(3) == 0}
 	if s.rng.IntN(2) == 0 {
 		src.lag = 0
 	}
-	_, stop := s.start(src, func(c *Config) { c.Events, c.Certifier, c.Records = s.spy, s.spy, s.spy })
+	_, stop := s.start(src, func(c *Config) {
+		c.Events, c.Certifier, c.Records = s.spy, s.spy, s.spy
+		if s.reg != nil {
+			c.Registry = s.reg.one()
+		}
+		if s.mixed {
+			src.translate, c.translator = release(version), version
+		}
+	})
 	s.stops = append(s.stops, stop)
 }
 
@@ -265,6 +297,31 @@ func (s *sim) step() {
 		}
 	case n < 96 && s.restores:
 		s.restore()
+	case n >= 99 && s.forgets:
+		s.forget()
+	}
+}
+
+// forget removes the cluster on purpose, although its watchers run, as far as that can be done now.
+func (s *sim) forget() {
+	r, seq, err := s.spy.Record(s.t.Context(), "prod")
+	if err != nil || seq == 0 {
+		return
+	}
+	r.Generation++
+	r.Scope = ""
+	if res, err := s.spy.PutRecord(s.t.Context(), "prod", r, seq); err != nil || !res.Saved {
+		return
+	}
+	for i := range 6 {
+		key := endpoint.Key{Cluster: "prod", Namespace: "shop", Service: "cart"}
+		name := fmt.Sprintf("s%d", i)
+		n, err := s.spy.Get(s.t.Context(), key, name)
+		if err != nil || n.Kind == ledger.Absent || n.Gone || n.Version.Generation >= r.Generation {
+			continue
+		}
+		at := endpoint.Version{Generation: r.Generation, Resource: 1}
+		_, _ = s.spy.Put(s.t.Context(), endpoint.Event{Slice: endpoint.Slice{Key: key, Name: name, Version: at}, Gone: true, Previous: n.Version}, n.Seq)
 	}
 }
 
