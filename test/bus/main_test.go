@@ -5,6 +5,7 @@ import (
 	"flag"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -85,17 +86,25 @@ func (w *world) changes(n int) {
 	must(w.t, w.Changes(ctx, n))
 }
 
-// admin does something to the streams, as an operator.
+// admin does something to the streams, as an operator. A server that is not ready for it is asked again.
 func (w *world) admin(do func(ctx context.Context, js jetstream.JetStream) error) {
 	w.t.Helper()
-	nc, err := nats.Connect(w.urls[0])
+	nc, err := nats.Connect(strings.Join(w.urls, ","))
 	must(w.t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	must(w.t, err)
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
-	must(w.t, do(ctx, js))
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+		err := do(ctx, js)
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatal(err)
+		}
+	}
 }
 
 func must(t *testing.T, err error) {

@@ -2,6 +2,7 @@ package bus_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -71,7 +72,7 @@ func TestStreamsThatAreDeletedWhileConnectedAreFilledAgain(t *testing.T) {
 		w.changes(50)
 		w.admin(func(ctx context.Context, js jetstream.JetStream) error {
 			for _, name := range names {
-				if err := js.DeleteStream(ctx, name); err != nil {
+				if err := deleteStream(ctx, js, name); err != nil {
 					return err
 				}
 			}
@@ -103,7 +104,7 @@ func deleteConsumers(ctx context.Context, js jetstream.JetStream) error {
 		}
 		names := st.ConsumerNames(ctx)
 		for c := range names.Name() {
-			if err := st.DeleteConsumer(ctx, c); err != nil {
+			if err := st.DeleteConsumer(ctx, c); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 				return err
 			}
 		}
@@ -112,4 +113,13 @@ func deleteConsumers(ctx context.Context, js jetstream.JetStream) error {
 		}
 	}
 	return nil
+}
+
+// deleteStream deletes a stream, unless it is gone already.
+func deleteStream(ctx context.Context, js jetstream.JetStream, name string) error {
+	err := js.DeleteStream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return err
 }
