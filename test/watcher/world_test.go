@@ -115,6 +115,7 @@ type cluster struct {
 	version uint64
 	now     map[string]endpoint.Slice
 	history []change
+	epoch   int // of its history: another one after a restore
 }
 
 type change struct {
@@ -203,6 +204,14 @@ func (s *source) Floor(context.Context) (uint64, error) {
 
 // Watch implements watcher.Source.
 func (s *source) Watch(ctx context.Context, scope watcher.Scope, handle func(watcher.Update)) error {
+	for ctx.Err() == nil {
+		s.round(ctx, scope, handle)
+	}
+	return nil
+}
+
+// round lists, then watches until the history is another one.
+func (s *source) round(ctx context.Context, scope watcher.Scope, handle func(watcher.Update)) {
 	stamp := func(sl endpoint.Slice) endpoint.Slice {
 		sl.Version.Generation, sl.Observed = scope.Generation, time.Now().Add(s.skew)
 		return sl
@@ -210,7 +219,7 @@ func (s *source) Watch(ctx context.Context, scope watcher.Scope, handle func(wat
 	handle(watcher.Update{Kind: watcher.Listing})
 	s.gate.pass(ctx)
 	s.c.mu.Lock()
-	list, at, from := slices.Collect(maps.Values(s.c.now)), s.c.version, len(s.c.history)
+	list, at, from, epoch := slices.Collect(maps.Values(s.c.now)), s.c.version, len(s.c.history), s.c.epoch
 	if s.asOf != 0 {
 		list, at, s.asOf = s.before, s.asOf, 0
 	}
@@ -222,19 +231,20 @@ func (s *source) Watch(ctx context.Context, scope watcher.Scope, handle func(wat
 	for ctx.Err() == nil {
 		s.gate.pass(ctx)
 		s.c.mu.Lock()
-		next, ch := s.c.history[from:], s.c.changed()
-		from = len(s.c.history)
+		another, ch := s.c.epoch != epoch, s.c.changed()
+		var next []change
+		if !another {
+			next, from = s.c.history[from:], len(s.c.history)
+		}
 		s.c.mu.Unlock()
+		if another {
+			return
+		}
 		for _, c := range next {
-			if c.slice.Version.Resource <= at {
-				continue
+			if c.slice.Version.Resource > at {
+				s.gate.pass(ctx)
+				handle(news(c, stamp))
 			}
-			s.gate.pass(ctx)
-			u := watcher.Update{Kind: watcher.Changed, Slice: stamp(c.slice), Namespace: c.slice.Key.Namespace, Name: c.slice.Name, AsOf: c.slice.Version.Resource}
-			if c.gone {
-				u.Kind, u.Slice = watcher.Removed, endpoint.Slice{}
-			}
-			handle(u)
 		}
 		if len(next) > 0 {
 			continue
@@ -244,7 +254,15 @@ func (s *source) Watch(ctx context.Context, scope watcher.Scope, handle func(wat
 		case <-ctx.Done():
 		}
 	}
-	return nil
+}
+
+// news is what a source says of a change.
+func news(c change, stamp func(endpoint.Slice) endpoint.Slice) watcher.Update {
+	u := watcher.Update{Kind: watcher.Removed, Namespace: c.slice.Key.Namespace, Name: c.slice.Name, AsOf: c.slice.Version.Resource}
+	if !c.gone {
+		u.Kind, u.Slice = watcher.Changed, stamp(c.slice)
+	}
+	return u
 }
 
 // counted is EVENTS that counts its writes and can hold them up.
