@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -17,13 +17,25 @@ import (
 	slicecastv1 "github.com/slicecast/slicecast/proto/slicecast/v1"
 )
 
+// unmarshal reads a message; the error is a refusal.
+func unmarshal(body []byte, m proto.Message) error {
+	if err := proto.Unmarshal(body, m); err != nil {
+		return refuse(badBody, err)
+	}
+	return nil
+}
+
 func decodeEvent(body []byte) (endpoint.Event, error) {
 	var m slicecastv1.Event
-	if err := proto.Unmarshal(body, &m); err != nil {
-		return endpoint.Event{}, refuse(badBody, fmt.Errorf("decode event: %w", err))
+	rest, parts, err := split(body, slicesIn, nil)
+	if err == nil {
+		err = unmarshal(rest, &m)
+	}
+	if err != nil {
+		return endpoint.Event{}, fmt.Errorf("decode event: %w", err)
 	}
 	key := endpoint.Key{Cluster: m.GetCluster(), Namespace: m.GetNamespace(), Service: m.GetService()}
-	sl, err := sliceValue(key, m.GetSlice())
+	sl, err := (&sliceReader{}).read(key, slices.Concat(parts...))
 	if err != nil {
 		return endpoint.Event{}, fmt.Errorf("decode event of %s: %w", key, err)
 	}
@@ -45,16 +57,24 @@ func decodeEvent(body []byte) (endpoint.Event, error) {
 
 func decodeState(body []byte) (endpoint.State, error) {
 	var m slicecastv1.State
-	if err := proto.Unmarshal(body, &m); err != nil {
-		return endpoint.State{}, refuse(badBody, fmt.Errorf("decode state: %w", err))
+	rest, parts, err := split(body, slicesIn, nil)
+	if err == nil {
+		err = unmarshal(rest, &m)
+	}
+	if err != nil {
+		return endpoint.State{}, fmt.Errorf("decode state: %w", err)
 	}
 	st := endpoint.State{
 		Key:   endpoint.Key{Cluster: m.GetCluster(), Namespace: m.GetNamespace(), Service: m.GetService()},
 		Gone:  refValues(m.GetGone()),
 		Floor: versionValue(m.GetFloor()),
 	}
-	for _, s := range m.GetSlices() {
-		sl, err := sliceValue(st.Key, s)
+	if len(parts) > 0 {
+		st.Slices = make([]endpoint.Slice, 0, len(parts))
+	}
+	var r sliceReader
+	for _, part := range parts {
+		sl, err := r.read(st.Key, part)
 		if err != nil {
 			return endpoint.State{}, fmt.Errorf("decode state of %s: %w", st.Key, err)
 		}
@@ -68,8 +88,8 @@ func decodeState(body []byte) (endpoint.State, error) {
 
 func decodeCheckpoint(body []byte) (ledger.Checkpoint, error) {
 	var m slicecastv1.Checkpoint
-	if err := proto.Unmarshal(body, &m); err != nil {
-		return ledger.Checkpoint{}, refuse(badBody, fmt.Errorf("decode checkpoint: %w", err))
+	if err := unmarshal(body, &m); err != nil {
+		return ledger.Checkpoint{}, fmt.Errorf("decode checkpoint: %w", err)
 	}
 	sum, err := ledger.SumOf(m.GetSum())
 	if err != nil {
@@ -85,8 +105,8 @@ func decodeCheckpoint(body []byte) (ledger.Checkpoint, error) {
 
 func decodeRecord(body []byte) (ledger.Record, error) {
 	var m slicecastv1.Cluster
-	if err := proto.Unmarshal(body, &m); err != nil {
-		return ledger.Record{}, refuse(badBody, fmt.Errorf("decode cluster record: %w", err))
+	if err := unmarshal(body, &m); err != nil {
+		return ledger.Record{}, fmt.Errorf("decode cluster record: %w", err)
 	}
 	r := ledger.Record{UID: m.GetUid(), Generation: m.GetGeneration(), Region: m.GetRegion(), Policy: m.GetPolicy(), Scope: m.GetScope()}
 	return r, validRecord(r)
@@ -107,77 +127,6 @@ func validRecord(r ledger.Record) error {
 		return errors.New("cluster record with generation 0")
 	}
 	return nil
-}
-
-func sliceValue(key endpoint.Key, m *slicecastv1.Slice) (endpoint.Slice, error) {
-	s := endpoint.Slice{
-		Key:               key,
-		Name:              m.GetName(),
-		UID:               m.GetUid(),
-		Version:           versionValue(m.GetVersion()),
-		TerminatingPolicy: m.GetTerminatingPolicy(),
-		FailoverPolicy:    m.GetFailoverPolicy(),
-		Translator:        m.GetTranslator(),
-	}
-	var err error
-	if s.Observed, err = timeValue(m.GetObservedAt()); err != nil {
-		return s, fmt.Errorf("slice %s: observed_at: %w", clip(s.Name), err)
-	}
-	if s.Triggered, err = timeValue(m.GetTriggeredAt()); err != nil {
-		return s, fmt.Errorf("slice %s: triggered_at: %w", clip(s.Name), err)
-	}
-	for _, p := range m.GetPorts() {
-		if p.GetNumber() > 65535 {
-			return s, fmt.Errorf("slice %s: port number %d", clip(s.Name), p.GetNumber())
-		}
-		s.Ports = append(s.Ports, endpoint.Port{Name: p.GetName(), Number: uint16(p.GetNumber()), AppProtocol: p.GetAppProtocol()})
-	}
-	if n := len(m.GetEndpoints()); n > endpoint.MaxEndpoints {
-		return s, fmt.Errorf("slice %s: %d endpoints are more than %d", clip(s.Name), n, endpoint.MaxEndpoints)
-	} else if n > 0 {
-		s.Endpoints = make([]endpoint.Endpoint, 0, n)
-	}
-	for _, e := range m.GetEndpoints() {
-		v, err := endpointValue(e)
-		if err != nil {
-			return s, fmt.Errorf("slice %s: %w", clip(s.Name), err)
-		}
-		s.Endpoints = append(s.Endpoints, v)
-	}
-	return s, nil
-}
-
-func endpointValue(m *slicecastv1.Endpoint) (endpoint.Endpoint, error) {
-	addr, ok := netip.AddrFromSlice(m.GetAddress())
-	if !ok {
-		return endpoint.Endpoint{}, fmt.Errorf("an address of %d bytes", len(m.GetAddress()))
-	}
-	e := endpoint.Endpoint{
-		Addr:       addr,
-		Conditions: bits(m.GetReady(), m.GetServing(), m.GetTerminating()),
-		Zone:       m.GetZone(),
-		Node:       m.GetNode(),
-		TargetKind: m.GetTargetKind(),
-		TargetName: m.GetTargetName(),
-		TargetUID:  m.GetTargetUid(),
-		Hostname:   m.GetHostname(),
-	}
-	var err error
-	if e.ZoneHints, err = joinList(m.GetZoneHints()); err != nil {
-		return e, err
-	}
-	e.NodeHints, err = joinList(m.GetNodeHints())
-	return e, err
-}
-
-// joinList joins hints. An empty one, or one with a comma in it, would read back as another list.
-func joinList(items []string) (string, error) {
-	for _, item := range items {
-		if item == "" || strings.Contains(item, ",") {
-			return "", fmt.Errorf("hint %q is empty or holds a comma", clip(item))
-		}
-	}
-	return strings.Join(items, ","), nil
 }
 
 func refValues(refs []*slicecastv1.Ref) []endpoint.Ref {

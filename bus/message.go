@@ -55,6 +55,9 @@ func (c *codec) state(st endpoint.State) (message, error) {
 	if err := st.Valid(); err != nil {
 		return message{}, err
 	}
+	if len(st.Slices) > maxSlices {
+		return message{}, fmt.Errorf("state of %s: %d slices are more than %d", st.Key, len(st.Slices), maxSlices)
+	}
 	m := message{subject: stateOf(st.Key), header: stateHeader(st)}
 	body, err := encodeState(st)
 	if err != nil {

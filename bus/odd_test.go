@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
@@ -109,19 +111,29 @@ func bytesOf(write func(*zstd.Encoder)) []byte {
 	return []byte(out.String())
 }
 
-// hall is a bus with a reader, and what is counted and logged of it.
+// hall is a bus with a reader of one cluster, and what is counted and logged of it.
 type hall struct {
+	key    endpoint.Key
 	b      *bus.Bus
 	reg    *prometheus.Registry
 	log    *logSink
 	reader *bustest.Recorder
 }
 
-func newHall(t *testing.T, follow func(*bus.Bus) func(context.Context, func(ledger.Notice) error) error) *hall {
+func newHall(t *testing.T, s *extServer, follow func(ctx context.Context, b *bus.Bus, cluster string, handle func(ledger.Notice) error) error) *hall {
 	t.Helper()
 	h := &hall{reg: prometheus.NewRegistry(), log: &logSink{}, reader: bustest.NewRecorder()}
-	h.b = connect(t, bus.Config{URLs: []string{startServer(t).url}, Log: slog.New(slog.NewTextHandler(h.log, nil)), Metrics: h.reg})
-	h.reader.Follow(t, follow(h.b))
+	h.key = endpoint.Key{Cluster: strings.ToLower(nuid.Next()), Namespace: "prod", Service: "shop"}
+	var err error
+	h.b, err = bus.Connect(t.Context(), bus.Config{
+		Name: "test", URLs: []string{s.url}, Log: slog.New(slog.NewTextHandler(h.log, nil)), Metrics: h.reg,
+		Heartbeat: 10 * time.Second, // A slow machine is no reason for a second session.
+	})
+	must(t, err)
+	t.Cleanup(h.b.Close)
+	h.reader.Follow(t, func(ctx context.Context, handle func(ledger.Notice) error) error {
+		return follow(ctx, h.b, h.key.Cluster, handle)
+	})
 	h.reader.WaitComplete(t, 1)
 	return h
 }
@@ -164,8 +176,9 @@ func (h *hall) wait(t *testing.T, seq uint64) (found ledger.Notice) {
 }
 
 // refused checks what was told, counted and logged of a refused message.
-func (h *hall) refused(t *testing.T, seq uint64, key endpoint.Key, kind, reason string) {
+func (h *hall) refused(t *testing.T, seq uint64, kind, reason string) {
 	t.Helper()
+	key := h.key
 	if n := h.wait(t, seq); n.Kind != ledger.Refused || n.Of != ledger.Changed || n.Key != key || n.Seq != seq || n.Event != nil || n.State != nil {
 		t.Errorf("got %+v, want only that message %d of %s was refused", n, seq, key)
 	}
@@ -203,15 +216,14 @@ func TestAnOddEventIsRefusedByItselfAndHeals(t *testing.T) {
 	for name, change := range oddSlices {
 		all["slice: "+name] = odd{body(&slicecastv1.Event{}, func(e *slicecastv1.Event) { change(e.Slice) }), "content"}
 	}
+	server := startServer(t)
 	for name, o := range all {
 		t.Run(name, func(t *testing.T) {
-			h := newHall(t, func(b *bus.Bus) func(context.Context, func(ledger.Notice) error) error {
-				return func(ctx context.Context, handle func(ledger.Notice) error) error {
-					return b.Events().Follow(ctx, "", false, handle)
-				}
+			h := newHall(t, server, func(ctx context.Context, b *bus.Bus, cluster string, handle func(ledger.Notice) error) error {
+				return b.Events().Follow(ctx, cluster, false, handle)
 			})
 			put := func(service string, resource, expect uint64) uint64 {
-				r, err := h.b.Events().Put(t.Context(), bustest.Event("ca", service, service, resource, 3), expect)
+				r, err := h.b.Events().Put(t.Context(), bustest.Event(h.key.Cluster, service, service, resource, 3), expect)
 				if err != nil || !r.Saved {
 					t.Fatalf("put: got %+v, %v", r, err)
 				}
@@ -222,11 +234,10 @@ func TestAnOddEventIsRefusedByItselfAndHeals(t *testing.T) {
 			}
 			put("shop", 1, 0)
 			other := put("other", 2, 0)
-			seq := h.spoil(t, "SLICECAST_EVENTS", "slicecast.v1.events.ca.prod.shop.shop", o.change)
-			key := endpoint.Key{Cluster: "ca", Namespace: "prod", Service: "shop"}
-			h.refused(t, seq, key, "event", o.reason)
+			seq := h.spoil(t, "SLICECAST_EVENTS", "slicecast.v1.events."+h.key.Cluster+".prod.shop.shop", o.change)
+			h.refused(t, seq, "event", o.reason)
 			put("other", 3, other)
-			n, err := h.b.Events().Get(t.Context(), key, "shop")
+			n, err := h.b.Events().Get(t.Context(), h.key, "shop")
 			if err != nil || n.Kind != ledger.Refused || n.Seq != seq {
 				t.Errorf("get: got %+v, %v, want Refused at %d", n, err, seq)
 			}
@@ -249,15 +260,14 @@ func TestAnOddStateIsRefusedByItselfAndHeals(t *testing.T) {
 	for name, change := range oddSlices {
 		all["slice: "+name] = odd{body(&slicecastv1.State{}, func(s *slicecastv1.State) { change(s.Slices[0]) }), "content"}
 	}
+	server := startServer(t)
 	for name, o := range all {
 		t.Run(name, func(t *testing.T) {
-			h := newHall(t, func(b *bus.Bus) func(context.Context, func(ledger.Notice) error) error {
-				return func(ctx context.Context, handle func(ledger.Notice) error) error {
-					return b.States().Follow(ctx, "", handle)
-				}
+			h := newHall(t, server, func(ctx context.Context, b *bus.Bus, cluster string, handle func(ledger.Notice) error) error {
+				return b.States().Follow(ctx, cluster, handle)
 			})
 			put := func(service string, resource, expect uint64) uint64 {
-				ev := bustest.Event("ca", service, service, resource, 3)
+				ev := bustest.Event(h.key.Cluster, service, service, resource, 3)
 				r, err := h.b.States().Put(t.Context(), endpoint.State{Key: ev.Slice.Key, Slices: []endpoint.Slice{ev.Slice}}, expect)
 				if err != nil || !r.Saved {
 					t.Fatalf("put: got %+v, %v", r, err)
@@ -269,11 +279,10 @@ func TestAnOddStateIsRefusedByItselfAndHeals(t *testing.T) {
 			}
 			put("shop", 1, 0)
 			other := put("other", 2, 0)
-			seq := h.spoil(t, "SLICECAST_STATE", "slicecast.v1.state.ca.prod.shop.0", o.change)
-			key := endpoint.Key{Cluster: "ca", Namespace: "prod", Service: "shop"}
-			h.refused(t, seq, key, "state", o.reason)
+			seq := h.spoil(t, "SLICECAST_STATE", "slicecast.v1.state."+h.key.Cluster+".prod.shop.0", o.change)
+			h.refused(t, seq, "state", o.reason)
 			put("other", 3, other)
-			n, err := h.b.States().Get(t.Context(), key)
+			n, err := h.b.States().Get(t.Context(), h.key)
 			if err != nil || n.Kind != ledger.Refused || n.Seq != seq {
 				t.Errorf("get: got %+v, %v, want Refused at %d", n, err, seq)
 			}
