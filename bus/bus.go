@@ -18,6 +18,7 @@ import (
 const (
 	callTimeout   = 5 * time.Second // of one request to the server where the caller's context has no end
 	complainEvery = 10 * time.Minute
+	moveAfter     = 5           // heartbeats without a decision of the servers
 	historyLinger = time.Second // that Close waits for copies on their way
 	historyFlight = 1024        // copies for history that may be on their way
 	saidKept      = 10_000      // subjects and errors that are remembered as logged
@@ -34,7 +35,9 @@ type Bus struct {
 	nc      *nats.Conn
 	live    atomic.Pointer[nats.Conn] // nc, for callbacks that may come before Connect has it
 	js      jetstream.JetStream
-	history jetstream.JetStream // its publishes are never waited for
+	// confined says that this client may not ask the leader for messages, over this connection.
+	confined atomic.Bool
+	history  jetstream.JetStream // its publishes are never waited for
 
 	// mu guards what follows.
 	mu        sync.Mutex
@@ -121,6 +124,7 @@ func (b *Bus) handlers() []nats.Option {
 	up := func(nc *nats.Conn) {
 		b.metrics.connected.Set(1)
 		b.reached()
+		b.confined.Store(false)
 		b.link.set(true)
 		url := nc.ConnectedUrlRedacted()
 		if b.cfg.Server != nil {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,50 +16,97 @@ import (
 	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 )
 
-// startCluster starts three servers that know each other over loopback.
-func startCluster(t *testing.T) []*extServer {
+// cluster is three servers that know each other through proxies only, so that any of them can be parted from the others.
+type cluster struct {
+	servers []*extServer
+	routes  [][]*proxy // routes[i][j] is what i dials for j
+}
+
+func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	var out []*extServer
+	const size = 3
+	c := &cluster{}
 	var ports []int
-	var routes []*url.URL
-	for range 3 {
+	for range size {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
 		must(t, l.Close())
 	}
 	for i, port := range ports {
-		out = append(out, startServer(t, func(o *server.Options) {
+		row, routes := make([]*proxy, size), []*url.URL(nil)
+		for j, to := range ports {
+			if i != j {
+				row[j] = startProxy(t, fmt.Sprintf("127.0.0.1:%d", to))
+				routes = append(routes, &url.URL{Scheme: "nats", Host: row[j].addr()})
+			}
+		}
+		c.routes = append(c.routes, row)
+		c.servers = append(c.servers, startServer(t, func(o *server.Options) {
 			o.ServerName = fmt.Sprintf("server-%d", i)
-			o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port}
+			// What others are told of leads nowhere, so that they use the proxies.
+			o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port, Advertise: "127.0.0.1:1"}
 			o.Routes = routes
 		}))
 	}
-	deadline := time.Now().Add(patience)
-	for {
+	eventually(t, "a leader of the servers", func() bool {
 		leader := false
-		for _, s := range out {
-			leader = leader || s.srv.JetStreamIsLeader() && len(s.srv.JetStreamClusterPeers()) == len(out)
+		for _, s := range c.servers {
+			leader = leader || s.srv.JetStreamIsLeader() && len(s.srv.JetStreamClusterPeers()) == size
 		}
-		if leader {
-			return out
+		return leader
+	})
+	return c
+}
+
+func (c *cluster) urls() []string {
+	var urls []string
+	for _, s := range c.servers {
+		urls = append(urls, s.url)
+	}
+	return urls
+}
+
+// part parts a server from the others, or ends that.
+func (c *cluster) part(i int, parted bool) {
+	for j := range c.servers {
+		if i != j {
+			c.routes[i][j].set(parted, 0)
+			c.routes[j][i].set(parted, 0)
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the servers have no leader")
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-func TestAClusterOfServersKeepsTheContract(t *testing.T) {
-	servers := startCluster(t)
-	var urls []string
-	for _, s := range servers {
-		urls = append(urls, s.url)
+// named gives the server of that name.
+func (c *cluster) named(t *testing.T, name string) int {
+	t.Helper()
+	for i, s := range c.servers {
+		if s.options.ServerName == name {
+			return i
+		}
 	}
+	t.Fatalf("no server %q", name)
+	return -1
+}
+
+// leader gives the leader of the events.
+func (c *cluster) leader(t *testing.T, b *bus.Bus) int {
+	t.Helper()
+	name := ""
+	eventually(t, "a leader of the events", func() bool {
+		st, err := b.JetStream().Stream(t.Context(), "SLICECAST_EVENTS")
+		if err == nil && st.CachedInfo().Cluster != nil {
+			name = st.CachedInfo().Cluster.Leader
+		}
+		return name != ""
+	})
+	return c.named(t, name)
+}
+
+func TestAClusterOfServersKeepsTheContract(t *testing.T) {
+	c := startCluster(t)
 	bustest.Suite(t, func(t *testing.T) bustest.Made {
-		b := connect(t, bus.Config{URLs: urls})
+		b := connect(t, bus.Config{URLs: c.urls()})
 		t.Cleanup(func() { must(t, b.DeleteStreams(context.WithoutCancel(t.Context()))) })
 		st, err := b.JetStream().Stream(t.Context(), "SLICECAST_STATE")
 		must(t, err)
@@ -79,10 +125,11 @@ func TestAClusterOfServersKeepsTheContract(t *testing.T) {
 }
 
 func TestAReaderSurvivesTheLossOfAServerAndAWriteNeedsAQuorum(t *testing.T) {
-	servers := startCluster(t)
+	c := startCluster(t)
+	servers := c.servers
 	log, text := logger()
 	reg := prometheus.NewRegistry()
-	b := connect(t, bus.Config{URLs: []string{servers[0].url, servers[1].url, servers[2].url}, Log: log, Metrics: reg})
+	b := connect(t, bus.Config{URLs: c.urls(), Log: log, Metrics: reg})
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log:\n%s", text)
@@ -121,5 +168,56 @@ func TestAReaderSurvivesTheLossOfAServerAndAWriteNeedsAQuorum(t *testing.T) {
 	late := bustest.Event("ca", "shop", "shop-late", 1001, 1)
 	f.last[late.Slice.Name] = f.mustPut(t, late)
 	f.write(t, 50)
+	f.settled(t)
+}
+
+func TestAReaderAndAWriterSurviveTheDeathOfTheLeader(t *testing.T) {
+	c := startCluster(t)
+	b := connect(t, bus.Config{URLs: c.urls()})
+	f := followAll(t, b)
+	f.write(t, 20)
+	f.settled(t)
+	i := c.leader(t, b)
+	c.part(i, true) // It can hand over nothing.
+	c.servers[i].stop()
+	f.write(t, 20)
+	f.settled(t)
+	c.part(i, false)
+	c.servers[i].start(t)
+	f.write(t, 20)
+	f.settled(t)
+}
+
+// A server that was parted from the others keeps its clients, and would serve them for ever what it had.
+func TestAClientOfAPartedServerGoesToTheOthers(t *testing.T) {
+	c := startCluster(t)
+	b := connect(t, bus.Config{URLs: c.urls()})
+	f := followAll(t, b)
+	f.write(t, 20)
+	f.settled(t)
+	i := c.named(t, b.ServerName())
+	c.part(i, true)
+	f.write(t, 20)
+	f.settled(t)
+	if b.ServerName() == c.servers[i].options.ServerName {
+		t.Error("connected to the parted server still")
+	}
+	c.part(i, false)
+	f.write(t, 20)
+	f.settled(t)
+}
+
+// The same for one who only reads: the parted server still shows its heartbeat.
+func TestAReaderOfAPartedServerGoesToTheOthers(t *testing.T) {
+	c := startCluster(t)
+	b, other := connect(t, bus.Config{URLs: c.urls()}), connect(t, bus.Config{URLs: c.urls()})
+	f := followAll(t, b)
+	f.b = other
+	f.write(t, 20)
+	f.settled(t)
+	i := c.named(t, b.ServerName())
+	c.part(i, true)
+	eventually(t, "another server of the reader", func() bool { return b.ServerName() != c.servers[i].options.ServerName })
+	f.write(t, 20)
 	f.settled(t)
 }

@@ -104,6 +104,9 @@ func codeOf(err error) jetstream.ErrorCode {
 
 // named puts the sentinel before err that fits. cause is why the call was ended early, nil when it was not.
 func named(err, cause error) error {
+	if err == nil {
+		return nil
+	}
 	for _, sentinel := range [...]error{ErrNoPermission, ErrNotConnected} {
 		if errors.Is(cause, sentinel) {
 			return cause

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -413,4 +414,30 @@ func TestAnExistingStreamIsNotChanged(t *testing.T) {
 	if got := st.CachedInfo().Config.MaxBytes; got != 1<<20 {
 		t.Errorf("max bytes are %d, want those of the first client", got)
 	}
+}
+
+// A server whose disk is slow takes a write and says so too late: the writer knows nothing, and must not write over it.
+func TestAWriteWhoseAnswerIsLateIsNeitherLostNorRefused(t *testing.T) {
+	s := startServer(t)
+	p := startProxy(t, strings.TrimPrefix(s.url, "nats://"))
+	b := connect(t, bus.Config{URLs: []string{"nats://" + p.addr()}})
+	direct := connect(t, bus.Config{URLs: []string{s.url}})
+	ev := bustest.Event("ca", "shop", "shop-a", 1, 1)
+	p.set(false, time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	r, err := b.Events().Put(ctx, ev, 0)
+	if !errors.Is(err, context.DeadlineExceeded) || r.Saved || isRefused(err) {
+		t.Errorf("got %+v, %v, want the end of the time", r, err)
+	}
+	eventually(t, "the write", func() bool {
+		n, err := direct.Events().Get(t.Context(), ev.Slice.Key, "shop-a")
+		return err == nil && n.Kind == ledger.Changed
+	})
+	p.set(false, 0)
+	if r, err := b.Events().Put(t.Context(), bustest.Event("ca", "shop", "shop-a", 2, 1), 0); err != nil || r.Saved {
+		t.Errorf("a write that knows nothing of it: got %+v, %v, want it to lose", r, err)
+	}
+	f := &followed{b: b, last: map[string]uint64{}, next: 3}
+	f.mustPut(t, bustest.Event("ca", "shop", "shop-a", 3, 1))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 )
 
 // link knows whether the connection stands, and ends calls early whose answer cannot come any more: the client
@@ -15,7 +16,15 @@ type link struct {
 	down    chan struct{}    // closed while not connected
 	waiting map[*waiter]bool // calls on their way
 	deaf    error            // why no answer can come over this connection, nil when it can
+	silent  [sorts]time.Time // since when the servers of a cluster give no answer of a sort, the zero time when they do
 }
+
+// Sorts of calls: what one server answers alone, though it may lead nothing any more, and what several decide.
+const (
+	question = iota
+	decision
+	sorts
+)
 
 type waiter struct {
 	subjects []string // that the call publishes to
@@ -35,7 +44,7 @@ func (l *link) set(connected bool) {
 	is := isClosed(l.up)
 	switch {
 	case connected && !is:
-		l.down, l.deaf = make(chan struct{}), nil
+		l.down, l.deaf, l.silent = make(chan struct{}), nil, [sorts]time.Time{}
 		close(l.up)
 	case !connected && is:
 		l.up = make(chan struct{})
@@ -109,6 +118,24 @@ func (l *link) refuse(text, inbox string) (known bool) {
 		}
 	}
 	return known
+}
+
+// silence records that a call of that sort had no answer, or had one; it reports whether none had for as long as patience,
+// once in that time.
+func (l *link) silence(sort int, silent bool, now time.Time, patience time.Duration) (long bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	since := &l.silent[sort]
+	switch {
+	case !silent:
+		*since = time.Time{}
+	case since.IsZero():
+		*since = now
+	case now.Sub(*since) >= patience:
+		*since = now
+		return true
+	}
+	return false
 }
 
 func isClosed(c <-chan struct{}) bool {

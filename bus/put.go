@@ -64,10 +64,12 @@ func (b *Bus) publish(ctx context.Context, spec jetstream.StreamConfig, m messag
 	ack, err := b.js.PublishMsg(call, m.nats(), options...)
 	cause := context.Cause(call)
 	done()
-	if err == nil {
+	switch {
+	case err == nil:
+		b.answered(decision, nil)
 		return ack.Sequence, nil
-	}
-	if isConflict(err) {
+	case isConflict(err):
+		b.answered(decision, nil)
 		return 0, err
 	}
 	err = b.explain(ctx, spec, named(err, cause))
@@ -79,50 +81,45 @@ func (b *Bus) publish(ctx context.Context, spec jetstream.StreamConfig, m messag
 // is still no stream. ctx is the caller's, without the limit of the call.
 func (b *Bus) explain(ctx context.Context, spec jetstream.StreamConfig, err error) error {
 	if errors.Is(err, ErrNoStream) {
-		if _, _, why := b.ensure(ctx, spec); why != nil {
+		b.mu.Lock()
+		known := b.streams[spec.Name]
+		b.mu.Unlock()
+		_, info, why := b.ensure(ctx, spec)
+		switch {
+		case why != nil:
 			err = why
+		case info.Cluster != nil && known != nil && known.CachedInfo().Created.Equal(info.Created):
+			err = fmt.Errorf("%w: nobody leads %s", ErrNoQuorum, spec.Name) // It was there all the time.
 		}
 	}
-	// A leader that has lost the others goes on to take calls, and answers none.
+	err = b.undecided(ctx, err)
+	b.answered(decision, err)
+	return err
+}
+
+// undecided names the error of a call that got no answer from a cluster: a leader that has lost the others goes on to take
+// calls. ctx is the caller's.
+func (b *Bus) undecided(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && b.nc.ConnectedClusterName() != "" {
 		return fmt.Errorf("%w: no answer within %s", ErrNoQuorum, callTimeout)
 	}
 	return err
 }
 
-// get reads the last message of subject. One that cannot be read is an answer, not an error.
-func (b *Bus) get(ctx context.Context, spec jetstream.StreamConfig, subject string) (ledger.Notice, error) {
-	s, err := parseSubject(subject)
-	if err != nil {
-		return ledger.Notice{}, err
+// answered takes how a call of that sort ended. A server that was parted from the others keeps its clients, and serves them
+// what it had; so a client that hears no answer of one sort for a while goes to another server.
+func (b *Bus) answered(sort int, err error) {
+	silent := errors.Is(err, ErrNoQuorum)
+	if err != nil && !silent {
+		return // It says nothing of the others.
 	}
-	st, err := b.stream(ctx, spec)
-	if err != nil {
-		return ledger.Notice{}, fmt.Errorf("read %s: %w", subject, err)
+	if !b.link.silence(sort, silent, time.Now(), moveAfter*b.cfg.Heartbeat) || len(b.nc.Servers()) < 2 {
+		return
 	}
-	limited, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	call, done := b.link.guard(limited, "$JS.API.STREAM.MSG.GET."+spec.Name, "$JS.API.DIRECT.GET."+spec.Name+"."+subject)
-	raw, err := st.GetLastMsgForSubject(call, subject)
-	cause := context.Cause(call)
-	done()
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return ledger.Notice{Kind: ledger.Absent, Cluster: s.cluster, Key: s.key, Slice: s.slice}, nil
+	b.log.Warn("bus server decides nothing, going to another one", "server", b.nc.ConnectedServerName(), "err", err)
+	if err := b.nc.ForceReconnect(); err != nil {
+		b.log.Warn("bus server not left", "err", err)
 	}
-	if err != nil {
-		err = b.explain(ctx, spec, named(err, cause))
-		b.complain(spec.Name, err)
-		return ledger.Notice{}, fmt.Errorf("read %s: %w", subject, err)
-	}
-	n, err := b.codec.notice(message{raw.Subject, header(raw.Header), raw.Data}, false)
-	if err != nil {
-		b.bad(subject, err)
-	}
-	if errors.Is(err, ErrNewer) {
-		return ledger.Notice{}, fmt.Errorf("read: %w", err)
-	}
-	n.Seq, n.Stored = raw.Sequence, raw.Time
-	return n, nil
 }
 
 // remember sends a copy of an accepted event to the history stream, without waiting for anything.

@@ -160,10 +160,9 @@ func (s *session) consumer(ctx context.Context, st jetstream.Stream) (jetstream.
 		Replicas:          1,
 		MemoryStorage:     true,
 	})
-	if err != nil {
-		return nil, named(err, context.Cause(call))
-	}
-	return cons, nil
+	err = s.b.undecided(ctx, named(err, context.Cause(call)))
+	s.b.answered(decision, err)
+	return cons, err
 }
 
 // read hands on Opened, the snapshot, Complete and what follows.

@@ -34,7 +34,8 @@ func (b *Bus) specs() []jetstream.StreamConfig {
 func (b *Bus) eventsSpec() jetstream.StreamConfig {
 	spec := b.lastPerSubject(eventsStream, eventsRoot, b.cfg.EventsBytes, "Slices of clusters: last event of each, checkpoints, cluster records")
 	// A direct read can be permitted by subject, so by cluster; one from the leader cannot, it names its subject in the
-	// body. A server that is behind may answer it; a decision on that loses its compare-and-set, and is made again.
+	// body. A server that is behind may answer it; a decision on that loses its compare-and-set, and is made again. Who
+	// may read the whole stream asks the leader.
 	spec.AllowDirect = true
 	return spec
 }
@@ -88,8 +89,8 @@ func (b *Bus) replicas() int {
 
 // ensure gives the stream and what the server says of it now, and makes it when it is missing. An existing stream is
 // never changed: its operator may have tuned it, and two releases must not fight over it.
-func (b *Bus) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, *jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (b *Bus) ensure(caller context.Context, want jetstream.StreamConfig) (jetstream.Stream, *jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(caller, callTimeout)
 	defer cancel()
 	ctx, done := b.link.guard(ctx, "$JS.API.STREAM.INFO."+want.Name)
 	defer done()
@@ -97,8 +98,10 @@ func (b *Bus) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstrea
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		st, err = b.create(ctx, want)
 	}
+	err = b.undecided(caller, named(err, context.Cause(ctx)))
+	b.answered(question, err)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open stream %s: %w", want.Name, named(err, context.Cause(ctx)))
+		return nil, nil, fmt.Errorf("open stream %s: %w", want.Name, err)
 	}
 	info := st.CachedInfo()
 	if err := fits(info.Config, want); err != nil {

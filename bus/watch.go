@@ -49,11 +49,12 @@ func (w *watch) run(ctx context.Context, lost <-chan struct{}) error {
 	}
 }
 
-// check asks the leader about the stream. No answer says nothing: the missing heartbeat will.
-func (w *watch) check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+// check asks the leader about the stream. No answer says nothing of it.
+func (w *watch) check(caller context.Context) error {
+	ctx, cancel := context.WithTimeout(caller, callTimeout)
 	defer cancel()
 	info, err := w.st.Info(ctx)
+	w.s.b.answered(question, w.s.b.undecided(caller, named(err, nil)))
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("%w: %w", errRecreated, err)
@@ -81,7 +82,7 @@ func (w *watch) progress(ctx context.Context, atLeader, held uint64) error {
 	if atLeader <= w.checked && held == w.held {
 		return nil
 	}
-	msg, err := w.st.GetLastMsgForSubject(ctx, w.s.r.filter)
+	msg, err := w.s.b.last(ctx, w.s.r.spec, w.s.r.filter)
 	var newest uint64
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):

@@ -26,7 +26,7 @@ func TestAWatchNoticesAnotherStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	check := func(created time.Time, seen uint64) error {
-		w := watch{s: &session{b: b, r: reader{filter: eventsRoot + ">"}, created: created}, st: st, last: seen}
+		w := watch{s: &session{b: b, r: reader{spec: b.eventsSpec(), filter: eventsRoot + ">"}, created: created}, st: st, last: seen}
 		return w.check(t.Context())
 	}
 	if err := check(info.Created, 0); err != nil {
