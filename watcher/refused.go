@@ -75,7 +75,10 @@ func (l *loop) read(ctx context.Context) {
 			w.send(ctx, func(ctx context.Context, l *loop) {
 				l.reading = false
 				switch {
-				case err != nil || number != l.number || n.Seq != seq || s.seen.Seq != seq:
+				case err != nil || number != l.number || s.seen.Seq != seq:
+				case n.Kind != ledger.Absent && n.Seq < seq:
+					l.unsure = append(l.unsure, s) // A server that lags behind the leader has answered.
+				case n.Seq != seq:
 				case n.Kind == ledger.Refused:
 					l.unreadable(s)
 				default:
