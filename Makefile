@@ -83,6 +83,10 @@ bench: $(BIN)/benchstat ## Run benchmarks (BENCH=regexp COUNT=6), compared with 
 	go test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) $(UNITS) | tee $(TOOLS)/bench.txt
 	@$(BIN)/benchstat $(BASE) $(TOOLS)/bench.txt
 
+.PHONY: bench-bus
+bench-bus: need-go ## Measure the bus: publish, read-back, catch-up, deaths under load (BUS_BENCH='-only kill -runs 3')
+	go run ./test/bench $(BUS_BENCH)
+
 ##@ Wire contract
 .PHONY: generate contract
 BUF_TOOLS := $(BIN)/buf $(BIN)/protoc-gen-go

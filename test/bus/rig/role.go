@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,9 +24,10 @@ type Role struct {
 	Source *Source  // of a watcher
 	URLs   []string // of the bus
 
-	rig  *Rig
-	run  func(ctx context.Context, r *Role, b *bus.Bus) error
-	stop func()
+	rig   *Rig
+	ranks atomic.Pointer[projector.Ranks] // of a projector
+	run   func(ctx context.Context, r *Role, b *bus.Bus) error
+	stop  func()
 }
 
 // Start runs the role, until Stop.
@@ -64,6 +66,12 @@ func (r *Role) Stop() {
 	}
 }
 
+// First reports whether a projector knows that it writes first for a cluster.
+func (r *Role) First(cluster string) bool {
+	rank, known := r.ranks.Load().Of(cluster)
+	return known && rank == 0
+}
+
 // Restart is Stop and Start.
 func (r *Role) Restart() {
 	r.Stop()
@@ -80,6 +88,7 @@ func runWatcher(ctx context.Context, r *Role, b *bus.Bus) error {
 	e := events{b.Events(), r.wire()}
 	cfg := r.rig.cfg.Watcher
 	cfg.Cluster, cfg.Source, cfg.Events, cfg.Certifier, cfg.Records = r.Source.API.Cluster, r.Source, e, e, e
+	cfg.Registry = registry{b}
 	cfg.Log = r.rig.cfg.Log.With("role", r.Name)
 	w, err := watcher.New(cfg)
 	if err != nil {
@@ -93,11 +102,13 @@ func runProjector(ctx context.Context, r *Role, b *bus.Bus) error {
 	cfg := r.rig.cfg.Projector
 	cfg.Events, cfg.States, cfg.Certifier = events{b.Events(), r.wire()}, s, s
 	cfg.Log = r.rig.cfg.Log.With("role", r.Name)
+	cfg.Ranks = projector.NewRanks(b.ID())
+	r.ranks.Store(cfg.Ranks)
 	p, err := projector.New(cfg)
 	if err != nil {
 		return fmt.Errorf("make projector: %w", err)
 	}
-	return p.Run(ctx)
+	return ranked(ctx, b, cfg.Ranks, p.Run)
 }
 
 // runReplica runs an xDS replica and the stream of a proxy that comes back whenever it is lost.
