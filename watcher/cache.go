@@ -28,7 +28,6 @@ func (l *loop) hear() {
 		}
 		l.told = true
 	}
-	l.stale = false
 }
 
 // lost notes that the source cannot be heard. What it said stays.
@@ -109,10 +108,13 @@ func (l *loop) update(ctx context.Context, u Update) {
 	case Removed:
 		l.removed(u)
 	}
-	stale := l.stale
 	l.hear()
-	if stale {
+	switch {
+	case l.stale && u.Kind == Listed:
+		l.stale = false
 		l.judgeRecord(ctx)
+	case l.stale && l.listed:
+		l.relist() // tombstones of what it has missed may have expired
 	}
 	if l.listed && u.Kind != Listed {
 		l.advance(u.Namespace, u.AsOf)

@@ -58,10 +58,10 @@ func (l *loop) mayGo(s *subject) bool {
 	case s.known.Version.Generation == l.generation:
 		return true
 	case l.laggards() > 0:
-		if !l.waiting {
+		if !l.waiting && l.members {
 			l.cfg.Log.Warn("leftovers of the last generation wait for watchers that still write with it", "watchers", l.laggards())
 		}
-		l.waiting = true
+		l.waiting = l.waiting || l.members
 		return false // what they write next would be taken for a leftover too
 	}
 	// A leftover goes when what the cluster has of its service today is on the bus, so that the service never is empty.

@@ -22,7 +22,11 @@ type guard struct {
 	inForce   bool   // the own extent was in force since the start
 	held      int    // removals that wait for a confirmation
 	nextWeigh time.Time
+	yieldTo   time.Time // until then somebody is taken to publish the extent that has replaced the own one
 }
+
+// yieldFor is how long it may take until the registry shows who is there.
+const yieldFor = 30 * time.Second
 
 // TooMany reports whether removing so many of all slices of a cluster has to be confirmed: more than a fifth.
 func TooMany(removed, all int) bool { return 5*removed > all }
@@ -45,6 +49,9 @@ func (l *loop) judgeExtent() {
 		}
 		return
 	}
+	if !l.narrowed && l.inForce {
+		l.yieldTo = time.Now().Add(yieldFor)
+	}
 	l.narrowed = true
 	rival := l.rivals() && !l.mayConfirm()
 	if rival && !l.rival {
@@ -65,10 +72,10 @@ func (l *loop) mayConfirm() bool { return l.cfg.ConfirmRemoval && !l.confirmed }
 // rivals reports whether the extent in force may be somebody's: who is registered says, or, where nobody can say, that it
 // has replaced the own one.
 func (l *loop) rivals() bool {
-	if l.cfg.Registry == nil {
+	switch {
+	case l.cfg.Registry == nil:
 		return l.inForce
-	}
-	if !l.members {
+	case !l.members || time.Now().Before(l.yieldTo):
 		return true
 	}
 	for _, o := range l.registered {

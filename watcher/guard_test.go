@@ -71,6 +71,8 @@ func TestAChangeOfScopeThatRemovesMuchIsHeldUntilItIsConfirmed(t *testing.T) {
 		time.Sleep(time.Minute)
 		if v := r.view(); v.record.Scope != "all" {
 			t.Errorf("a wiped bus has confirmed the change: %+v", v.record)
+		} else if v.cpSeq != 0 {
+			t.Errorf("a part of the cluster is certified to be all of it: %+v", v.cp)
 		}
 		stop()
 		w, _ = r.start(&apiSource{a: a, in: only("a")}, narrow(reg, "prefix=a", true))

@@ -95,7 +95,7 @@ type source struct {
 	told        bool // the state of the connection was logged
 	otherThere  bool // another cluster answered
 	heard       time.Time
-	stale       bool      // reported as not heard for too long
+	stale       bool      // not heard for too long, and not listed since
 	relistAt    time.Time // a new list is due; zero: none is
 	nextRelist  time.Time
 	relistPause time.Duration
@@ -142,12 +142,16 @@ type session struct {
 }
 
 func newLoop(w *Watcher, g *errgroup.Group) *loop {
-	return &loop{
+	l := &loop{
 		w: w, cfg: &w.cfg, group: g,
 		subjects: map[Place]*subject{}, objects: map[object]*subject{}, services: map[endpoint.Key]map[*subject]bool{},
 		open: map[*subject]bool{}, awaiting: map[*subject]bool{}, waits: map[endpoint.Key][]*subject{}, hidden: map[object]uint64{},
 		session: session{ledger: ledger.New(), endSession: func() {}},
 	}
+	if w.cfg.Registry != nil {
+		l.unheard = time.Now().Add(yieldFor)
+	}
+	return l
 }
 
 // run owns the loop until ctx ends.
@@ -206,6 +210,14 @@ func (l *loop) wake(ctx context.Context, now time.Time) {
 		l.relistAt, l.nextRelist = time.Time{}, now.Add(l.relistPause)
 		l.watch(ctx, l.generation)
 	}
+	if !l.yieldTo.IsZero() && !l.yieldTo.After(now) {
+		l.yieldTo = time.Time{}
+		l.judgeRecord(ctx)
+	}
+	if !l.members && !l.unheard.IsZero() && !l.unheard.After(now) {
+		l.unheard = time.Time{}
+		l.judgeOthers(ctx)
+	}
 	if !l.partAt.IsZero() && !l.partAt.After(now) {
 		l.partAt, l.stirred = time.Time{}, true
 	}
@@ -218,23 +230,16 @@ func (l *loop) wake(ctx context.Context, now time.Time) {
 func (l *loop) next(now time.Time) time.Duration {
 	d := time.Hour
 	until := func(t time.Time) { d = min(d, max(0, t.Sub(now))) }
+	for _, t := range [...]time.Time{l.recordWait, l.relistAt, l.partAt, l.yieldTo, l.unheard, l.nextWeigh} {
+		if !t.IsZero() {
+			until(t)
+		}
+	}
 	if len(l.retries) > 0 {
 		until(l.retries[0].at)
 	}
 	if l.epoch != 0 && !l.stale {
 		until(l.heard.Add(l.cfg.APIStale))
-	}
-	if !l.recordWait.IsZero() {
-		until(l.recordWait)
-	}
-	if !l.relistAt.IsZero() {
-		until(l.relistAt)
-	}
-	if !l.partAt.IsZero() {
-		until(l.partAt)
-	}
-	if !l.nextWeigh.IsZero() {
-		until(l.nextWeigh)
 	}
 	if len(l.awaiting) > 0 && l.nextProof.After(now) {
 		until(l.nextProof)

@@ -43,6 +43,7 @@ func ReadRegistration(info []byte) (r Registration, err error) {
 type others struct {
 	members    bool           // the set has been heard
 	registered []Registration // without this watcher
+	unheard    time.Time      // until then the set is waited for, at the start; zero: not any more
 	waiting    bool           // leftovers wait for some of them, and it was said
 }
 
@@ -98,7 +99,7 @@ func (w *Watcher) register(ctx context.Context, g *errgroup.Group) {
 
 // heardOf takes the set of registered watchers. What cannot be read is of another release, and says nothing.
 func (l *loop) heardOf(ctx context.Context, all []Member) {
-	l.members, l.registered = true, nil
+	l.members, l.registered, l.unheard = true, nil, time.Time{}
 	for _, m := range all {
 		if r, err := ReadRegistration(m.Info); err == nil && r.Self != l.w.self {
 			l.registered = append(l.registered, r)
@@ -112,8 +113,8 @@ func (l *loop) judgeOthers(ctx context.Context) {
 	if l.narrowed {
 		l.judgeRecord(ctx)
 	}
-	if l.waiting && l.laggards() == 0 {
-		l.waiting = false
+	l.waiting = l.waiting && l.laggards() > 0
+	if !l.waiting {
 		for s := range l.awaiting {
 			l.touch(s)
 		}
@@ -123,6 +124,9 @@ func (l *loop) judgeOthers(ctx context.Context) {
 // laggards counts the registered watchers of this cluster that write with a lower generation.
 func (l *loop) laggards() int {
 	n := 0
+	if !l.members && !l.unheard.IsZero() {
+		n++ // nobody has said yet who is there
+	}
 	for _, o := range l.registered {
 		if o.UID == l.uid && o.Generation != 0 && o.Generation < l.generation {
 			n++
