@@ -20,16 +20,21 @@
 //     body: the session brings headers alone, so what another process wrote is read once, one message at a time and after
 //     all writes.
 //   - History of the cluster that went back (an etcd restored from a backup) is proved by a consistent list, then
-//     the generation of the record is raised.
+//     the generation of the record is raised. So it is when more of the cluster is published than before, since readers
+//     would take it for stale.
+//   - What a lower generation left goes by proof, when what replaces it in its service is on the bus.
+//   - Of two releases at work the newer one has the last word at each version, and they do not fight. Two watchers that
+//     publish different parts of a cluster do not fight either, and a change of that part removes no more than a fifth
+//     of the cluster's slices unless it is confirmed (guard.go).
 //
 // Translate, Diff, Missing, Decide and Floor are pure. The sources list with resourceVersion unset always, also where
-// a reflector would ask for "0". One list and watch covers all slices of the scope and Translate leaves out those
-// without a service name: the two service-name labels cannot be or-ed in one selector, two watches would have two
-// as-ofs, and a slice that loses its label must be seen to leave.
+// a reflector would ask for "0". One list and watch covers all slices of the cluster, or each namespace of the extent by
+// itself where some are given, and Translate leaves out those without a service name: the two service-name labels cannot
+// be or-ed in one selector, two watches would have two as-ofs, and a slice that loses its label must be seen to leave.
 //
 // Backpressure: changes coalesce per slice (the last state wins and none is lost), at most Config.Parallel writes are
 // on their way, so memory is bounded by the number of slices. The goroutine that owns the state never waits for the
 // bus or the source; the source waits for it.
 //
-// What it does not do: it joins no slices into a service (package projector), and it guards against no change of scope.
+// What it does not do: it joins no slices into a service (package projector).
 package watcher
