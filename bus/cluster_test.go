@@ -104,6 +104,7 @@ func (c *cluster) leader(t *testing.T, b *bus.Bus) int {
 }
 
 func TestAClusterOfServersKeepsTheContract(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	bustest.Suite(t, func(t *testing.T) bustest.Made {
 		b := connect(t, bus.Config{URLs: c.urls()})
@@ -125,6 +126,7 @@ func TestAClusterOfServersKeepsTheContract(t *testing.T) {
 }
 
 func TestAReaderSurvivesTheLossOfAServerAndAWriteNeedsAQuorum(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	servers := c.servers
 	log, text := logger()
@@ -172,6 +174,7 @@ func TestAReaderSurvivesTheLossOfAServerAndAWriteNeedsAQuorum(t *testing.T) {
 }
 
 func TestAReaderAndAWriterSurviveTheDeathOfTheLeader(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	b := connect(t, bus.Config{URLs: c.urls()})
 	f := followAll(t, b)
@@ -190,6 +193,7 @@ func TestAReaderAndAWriterSurviveTheDeathOfTheLeader(t *testing.T) {
 
 // A server that was parted from the others keeps its clients, and would serve them for ever what it had.
 func TestAClientOfAPartedServerGoesToTheOthers(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	b := connect(t, bus.Config{URLs: c.urls()})
 	f := followAll(t, b)
@@ -209,6 +213,7 @@ func TestAClientOfAPartedServerGoesToTheOthers(t *testing.T) {
 
 // The same for one who only reads: the parted server still shows its heartbeat.
 func TestAReaderOfAPartedServerGoesToTheOthers(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	b, other := connect(t, bus.Config{URLs: c.urls()}), connect(t, bus.Config{URLs: c.urls()})
 	f := followAll(t, b)

@@ -19,7 +19,7 @@ import (
 	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 )
 
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // followed is a reader of all events of a bus, and a writer that knows what it wrote.
 type followed struct {

@@ -45,6 +45,7 @@ func writeText(t *testing.T, file, text string) {
 }
 
 func TestAWrongPasswordIsSaidOnceAndARightOneIsTaken(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, func(o *server.Options) { o.Username, o.Password = "xds", "right" })
 	log, text := logger()
 	reg := prometheus.NewRegistry()
@@ -61,6 +62,7 @@ func TestAWrongPasswordIsSaidOnceAndARightOneIsTaken(t *testing.T) {
 }
 
 func TestAnExpiredCertificateIsSaidOnceAndARenewedOneIsTaken(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t, "one")
 	good := ca.issue(t, files(t), time.Now().Add(time.Hour))
 	e := embedded(t, bus.EmbeddedConfig{Listen: ":0", CertFile: good.cert, KeyFile: good.key, CAFile: good.ca})
@@ -74,6 +76,7 @@ func TestAnExpiredCertificateIsSaidOnceAndARenewedOneIsTaken(t *testing.T) {
 }
 
 func TestAnExpiredCertificateOfTheServerIsSaidOnceAndARenewedOneIsTaken(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t, "one")
 	server := ca.issue(t, files(t), time.Now().Add(-time.Minute))
 	e := embedded(t, bus.EmbeddedConfig{Listen: ":0", CertFile: server.cert, KeyFile: server.key, AllowAnonymous: true})
@@ -86,6 +89,7 @@ func TestAnExpiredCertificateOfTheServerIsSaidOnceAndARenewedOneIsTaken(t *testi
 }
 
 func TestCertificatesOfAnotherAuthorityAreTakenWithoutARestart(t *testing.T) {
+	t.Parallel()
 	one, two := newAuthority(t, "one"), newAuthority(t, "two")
 	server, client := one.issue(t, files(t), time.Now().Add(time.Hour)), one.issue(t, files(t), time.Now().Add(time.Hour))
 	e := embedded(t, bus.EmbeddedConfig{Listen: ":0", CertFile: server.cert, KeyFile: server.key, CAFile: server.ca})
@@ -112,6 +116,7 @@ func TestCertificatesOfAnotherAuthorityAreTakenWithoutARestart(t *testing.T) {
 }
 
 func TestAnotherNkeyIsTakenWithoutARestart(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "seed")
 	seed := func() string {
 		pair, err := nkeys.CreateUser()
@@ -198,6 +203,7 @@ func (o *operator) credentials(t *testing.T, file string, until time.Time) strin
 }
 
 func TestOtherCredentialsAreTakenWithoutARestart(t *testing.T) {
+	t.Parallel()
 	o, file := newOperator(t), filepath.Join(t.TempDir(), "user.creds")
 	old := o.credentials(t, file, time.Now().Add(time.Hour))
 	s := startServer(t, func(so *server.Options) { o.set(t, so) })
@@ -214,6 +220,7 @@ func TestOtherCredentialsAreTakenWithoutARestart(t *testing.T) {
 }
 
 func TestExpiredCredentialsAreSaidOnceAndRenewedOnesAreTaken(t *testing.T) {
+	t.Parallel()
 	o, file := newOperator(t), filepath.Join(t.TempDir(), "user.creds")
 	s := startServer(t, func(so *server.Options) { o.set(t, so) })
 	o.credentials(t, file, time.Now().Add(-time.Minute))

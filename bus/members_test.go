@@ -96,6 +96,7 @@ func replica(t *testing.T, s *extServer, name string) *bus.Bus {
 }
 
 func TestMembersComeAndGoWithTheirProcesses(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	a, b := replica(t, s, "xds/host.1/17"), replica(t, s, "xds/host.1/17")
 	began := time.Now()
@@ -134,6 +135,7 @@ func TestMembersComeAndGoWithTheirProcesses(t *testing.T) {
 }
 
 func TestTheEndOfAMemberIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := connect(t, bus.Config{URLs: []string{s.url}, ClaimTTL: time.Hour})
 	r := members(t, b, "xds")
@@ -144,6 +146,7 @@ func TestTheEndOfAMemberIsSaidAtOnce(t *testing.T) {
 }
 
 func TestADeadMemberLapses(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := replica(t, s, "alive")
 	announce(t, b, "xds", "alive")
@@ -163,6 +166,7 @@ func TestADeadMemberLapses(t *testing.T) {
 }
 
 func TestAMemberChangesWhatItSays(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := connect(t, bus.Config{URLs: []string{s.url}, ClaimTTL: time.Hour})
 	r := members(t, b, "xds")
@@ -178,6 +182,7 @@ func TestAMemberChangesWhatItSays(t *testing.T) {
 }
 
 func TestAClaimIsNoMember(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := replica(t, s, "xds")
 	release, err := b.Claim(t.Context(), "xds.dir-ca")
@@ -188,6 +193,7 @@ func TestAClaimIsNoMember(t *testing.T) {
 }
 
 func TestAnnouncementsThatCannotBeMeantAreRefused(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := replica(t, s, "xds")
 	for _, role := range [...]string{"", "a.b", "*", "a b"} {
@@ -210,6 +216,7 @@ func TestAnnouncementsThatCannotBeMeantAreRefused(t *testing.T) {
 
 // A lost store has lost the entries of those who live too: nobody may seem gone before he could have said that he lives.
 func TestMembersSurviveWhatTheServerLoses(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]func(t *testing.T, s *extServer, b *bus.Bus){
 		"restart": func(t *testing.T, s *extServer, _ *bus.Bus) { s.restart(t) },
 		"wipe":    func(t *testing.T, s *extServer, _ *bus.Bus) { s.wipe(t) },
@@ -250,6 +257,7 @@ func TestMembersSurviveWhatTheServerLoses(t *testing.T) {
 }
 
 func TestWhoDiedWhileTheStoreWasLostGoesInTheEnd(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := replica(t, s, "alive")
 	announce(t, b, "xds", "alive")
@@ -266,6 +274,7 @@ func TestWhoDiedWhileTheStoreWasLostGoesInTheEnd(t *testing.T) {
 }
 
 func TestEntriesThatEndedLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := connect(t, bus.Config{URLs: []string{s.url}})
 	r := members(t, b, "xds")
@@ -283,6 +292,7 @@ func TestEntriesThatEndedLeaveNothingBehind(t *testing.T) {
 }
 
 func TestAnAnnouncementWithoutPermissionIsSaidOnceAndTriedOn(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, func(o *server.Options) {
 		o.Users = []*server.User{
 			{Username: "admin", Password: "a"},

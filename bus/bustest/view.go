@@ -13,7 +13,7 @@ import (
 )
 
 // patience is how long a test waits for what must come; it is no measure of speed.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // Event is a valid event of cluster/prod/service at version 1/resource with so many endpoints; fewer than 0 is a tombstone.
 func Event(cluster, service, slice string, resource uint64, endpoints int) endpoint.Event {
