@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +33,9 @@ func (s *Server) serve(g grpc.ServerStream, o streamOptions, receive func() (mes
 			o.scope = s.cfg.Access().Scope(identitiesFrom(p.AuthInfo))
 		}
 	}
+	if err := s.admit.enter(g.Context()); err != nil {
+		return status.FromContextError(err).Err()
+	}
 	c := &connection{s: s, st: s.hub.open(o), g: g, asked: make(chan struct{}), ended: make(chan error, 2)}
 	defer s.hub.end(c.st)
 	s.workers.Add(2)
@@ -51,6 +55,8 @@ func (c *connection) watch() error {
 	limit := c.s.cfg.SlowLimit
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
+	stopping := c.s.stopping
+	var drain <-chan time.Time
 	for {
 		select {
 		case err := <-c.ended:
@@ -58,7 +64,10 @@ func (c *connection) watch() error {
 				return nil
 			}
 			return err
-		case <-c.s.stopping:
+		case <-stopping:
+			// Not all at once: the other replicas take them over one by one.
+			stopping, drain = nil, time.After(rand.N(c.s.cfg.DrainSpread+1))
+		case <-drain:
 			return status.Error(codes.Unavailable, "this replica is stopping")
 		case now := <-timer.C:
 			cause, since, node := c.slowest(now)
@@ -137,6 +146,11 @@ func (c *connection) send(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	loaded, err := c.s.admit.load(ctx)
+	if err != nil {
+		return err
+	}
+	defer loaded()
 	c.s.catchUp(ctx)
 	for {
 		for {
@@ -148,6 +162,7 @@ func (c *connection) send(ctx context.Context) error {
 				return err
 			}
 		}
+		loaded()
 		select {
 		case <-c.st.wake:
 		case <-ctx.Done():

@@ -24,6 +24,7 @@ type metrics struct {
 	unknownNames prometheus.Counter
 	hiddenNames  prometheus.Counter
 	reloads      *prometheus.CounterVec
+	delayed      *prometheus.CounterVec
 	refused      prometheus.Counter
 	late         prometheus.Counter
 	disagreed    prometheus.Counter
@@ -61,6 +62,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 		unknownNames: counter("unknown_names_total", "Subscriptions to names that resolve to no known service."),
 		hiddenNames:  counter("hidden_names_total", "Subscriptions to names of services that the client may not see; they look as if they were not there."),
 		reloads:      counters("outcome", "tls_reloads_total", "Times that the TLS files changed and were taken (done) or could not be used (failed)."),
+		delayed:      counters("cause", "delayed_streams_total", "Streams that waited before they began, because too many did in that second (rate), or too many were in their first load (load)."),
 		refused:      counter("refused_types_total", "Requests for types that are not served."),
 		late:         counter("late_first_answers_total", "First answers given before all that the bus held was applied, because it took too long."),
 		disagreed:    counter("resyncs_total", "Sessions opened again because checkpoints disagreed with the view."),
@@ -73,7 +75,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 	}
 	all := []prometheus.Collector{
 		m.streams, m.pushes, m.resources, m.bytes, m.acks, m.nacks, m.slow, m.stalls, m.views, m.fallback, m.empty, m.unknownNames,
-		m.hiddenNames, m.reloads, m.refused, m.late, m.disagreed, ignored,
+		m.hiddenNames, m.reloads, m.delayed, m.refused, m.late, m.disagreed, ignored,
 	}
 	m.zero()
 	if propagation == nil {
@@ -102,6 +104,8 @@ func (m *metrics) zero() {
 			v.WithLabelValues(k.String())
 		}
 	}
+	m.delayed.WithLabelValues(delayRate)
+	m.delayed.WithLabelValues(delayLoad)
 	m.reloads.WithLabelValues("done")
 	m.reloads.WithLabelValues("failed")
 	m.slow.WithLabelValues(slowAck)

@@ -90,7 +90,9 @@ func (s *Server) grpcServer(healthy *health.Server) *grpc.Server {
 		grpc.InitialConnWindowSize(receiveWindow),
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.WaitForHandlers(true),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: s.cfg.MaxStreamAge, MaxConnectionAgeGrace: s.cfg.DrainSpread,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPingsMin, PermitWithoutStream: true}),
 	)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, adsService{s: s})

@@ -47,6 +47,10 @@ type Config struct {
 	FirstAnswerWait time.Duration // longest wait of a first answer for what the bus holds; default 2 s
 	ProxyLostAfter  time.Duration // how long what an ended stream held is remembered; default 10 s
 	StopTimeout     time.Duration // longest graceful stop; default 5 s
+	DrainSpread     time.Duration // over which the streams of a stopping replica end; default 2 s, at most StopTimeout
+	MaxStreamAge    time.Duration // a connection is asked to end after so long, give or take a tenth, so that clients spread over the replicas; 0: never
+	StreamsPerSec   int           // most streams that begin in a second, the others wait; default 500
+	Loads           int           // most streams that take their first load at a time, the others wait; default 32
 
 	TLS    TLSFiles       // of the listener; zero: plaintext
 	Access func() *Access // what clients may see, asked for at the start of each stream; nil: everything
@@ -64,6 +68,7 @@ type Server struct {
 	store   *Store
 	hub     *Hub
 	asker   *lastAsker
+	admit   *admission
 	codec   codec
 	tls     *liveTLS // nil: plaintext
 
@@ -84,6 +89,9 @@ func New(cfg Config) (*Server, error) {
 	cfg.FirstAnswerWait = cmp.Or(cfg.FirstAnswerWait, 2*time.Second)
 	cfg.ProxyLostAfter = cmp.Or(cfg.ProxyLostAfter, 10*time.Second)
 	cfg.StopTimeout = cmp.Or(cfg.StopTimeout, 5*time.Second)
+	cfg.DrainSpread = min(cmp.Or(cfg.DrainSpread, 2*time.Second), cfg.StopTimeout)
+	cfg.StreamsPerSec = cmp.Or(cfg.StreamsPerSec, 500)
+	cfg.Loads = cmp.Or(cfg.Loads, 32)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -108,6 +116,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Log, metrics: m, codec: c, tls: live, store: newStore(mu, cfg.Expected, cfg.FailoverDefault),
 		asker:  newLastAsker(cfg.States.Last, cfg.FirstAnswerWait),
+		admit:  newAdmission(cfg.StreamsPerSec, cfg.Loads, m.delayed),
 		synced: make(chan struct{}, 1), listening: make(chan struct{}), stopping: make(chan struct{}),
 	}
 	s.hub = newHub(mu, s.store, m, cfg.MaxViews, cfg.ProxyLostAfter)
@@ -123,8 +132,10 @@ func (c *Config) valid() error {
 		return fmt.Errorf("failover default %q is not any, region or none", c.FailoverDefault)
 	case c.MaxViews < 1:
 		return fmt.Errorf("%d views are not enough", c.MaxViews)
+	case c.StreamsPerSec < 1 || c.Loads < 1:
+		return errors.New("no stream could begin")
 	}
-	for _, d := range [...]time.Duration{c.StartTimeout, c.SlowLimit, c.FirstAnswerWait, c.ProxyLostAfter, c.StopTimeout} {
+	for _, d := range [...]time.Duration{c.StartTimeout, c.SlowLimit, c.FirstAnswerWait, c.ProxyLostAfter, c.StopTimeout, c.DrainSpread, c.MaxStreamAge} {
 		if d < 0 {
 			return fmt.Errorf("duration %s is negative", d)
 		}
@@ -163,16 +174,25 @@ func (s *Server) Addr() net.Addr {
 	return nil
 }
 
-// Run follows the bus and serves, until ctx ends or a part fails. Streams are ended, health first, before it returns.
+// Run follows the bus and serves, until ctx ends or a part fails. Before it returns, streams are ended, health first,
+// and served until then.
 func (s *Server) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.cfg.States.Follow(ctx, "", s.notice) })
-	g.Go(func() error { return s.cfg.Records.FollowRecords(ctx, s.record) })
+	follow, unfollow := context.WithCancel(context.WithoutCancel(ctx))
+	defer unfollow()
+	g, follow := errgroup.WithContext(follow)
+	g.Go(func() error { return s.cfg.States.Follow(follow, "", s.notice) })
+	g.Go(func() error { return s.cfg.Records.FollowRecords(follow, s.record) })
 	g.Go(func() error {
-		s.asker.run(ctx)
+		s.asker.run(follow)
 		return nil
 	})
-	g.Go(func() error { return s.serveWhenReady(ctx) })
+	g.Go(func() error {
+		defer unfollow()
+		both, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(follow, cancel)()
+		return s.serveWhenReady(both)
+	})
 	err := g.Wait()
 	s.notReady("it has stopped")
 	return err

@@ -157,7 +157,8 @@ func (g *group) serve(ctx context.Context, f xdsFlags, expected []string) error 
 	s, err := xdsserver.New(xdsserver.Config{
 		States: g.bus.States(), Records: g.bus.Events(), Expected: expected,
 		StartTimeout: f.startTimeout, Listen: f.listen, FailoverDefault: f.failover, MaxViews: f.maxViews,
-		ProxyLostAfter: f.proxyLostAfter, TLS: f.access.files, Access: access, Propagation: g.t.propagation, Metrics: g.t.registry, Log: g.t.log,
+		ProxyLostAfter: f.proxyLostAfter, MaxStreamAge: f.maxStreamAge, StreamsPerSec: f.streamsPerSecond,
+		TLS: f.access.files, Access: access, Propagation: g.t.propagation, Metrics: g.t.registry, Log: g.t.log,
 	})
 	if err != nil {
 		return err
@@ -205,6 +206,8 @@ type xdsFlags struct {
 	fallbackWait        time.Duration
 	proxyLostAfter      time.Duration
 	access              accessFlags
+	maxStreamAge        time.Duration
+	streamsPerSecond    int
 }
 
 func (f *xdsFlags) add(fs *pflag.FlagSet, drainListen string) {
@@ -217,6 +220,8 @@ func (f *xdsFlags) add(fs *pflag.FlagSet, drainListen string) {
 	fs.DurationVar(&f.leavingWithin, "leaving-within", 2*time.Second, "drain gate: how long a pod may stay ready and not terminating")
 	fs.DurationVar(&f.fallbackWait, "fallback-wait", 10*time.Second, "drain gate: how long the last endpoint waits for a successor")
 	f.access.add(fs)
+	fs.DurationVar(&f.maxStreamAge, "max-stream-age", time.Hour, "ask a client to connect again after so long, give or take a tenth, so that clients spread over the replicas; 0: never")
+	fs.IntVar(&f.streamsPerSecond, "streams-per-second", 500, "most xDS streams that begin in a second, the others wait")
 	fs.DurationVar(&f.proxyLostAfter, "proxy-lost-after", 10*time.Second, "drain gate: how long a proxy whose stream ended is waited for")
 }
 
