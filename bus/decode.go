@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -27,7 +26,11 @@ func unmarshal(body []byte, m proto.Message) error {
 
 func decodeEvent(body []byte) (endpoint.Event, error) {
 	var m slicecastv1.Event
+	var slice []byte
 	rest, parts, err := split(body, slicesIn, nil)
+	if err == nil {
+		slice, err = merged(parts)
+	}
 	if err == nil {
 		err = unmarshal(rest, &m)
 	}
@@ -35,7 +38,7 @@ func decodeEvent(body []byte) (endpoint.Event, error) {
 		return endpoint.Event{}, fmt.Errorf("decode event: %w", err)
 	}
 	key := endpoint.Key{Cluster: m.GetCluster(), Namespace: m.GetNamespace(), Service: m.GetService()}
-	sl, err := (&sliceReader{}).read(key, slices.Concat(parts...))
+	sl, err := (&sliceReader{}).read(key, slice)
 	if err != nil {
 		return endpoint.Event{}, fmt.Errorf("decode event of %s: %w", key, err)
 	}

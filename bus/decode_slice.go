@@ -65,6 +65,24 @@ func split(body []byte, of repeated, scratch *cuts) (rest []byte, parts [][]byte
 	return rest, parts, nil
 }
 
+// merged gives the parts of a message that comes in parts, as if they were written one after the other. Each has to be
+// well-formed by itself.
+func merged(parts [][]byte) ([]byte, error) {
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	for _, part := range parts {
+		for len(part) > 0 {
+			_, _, _, n := consume(part)
+			if n < 0 {
+				return nil, refuse(badBody, fmt.Errorf("fields of a part: %w", protowire.ParseError(n)))
+			}
+			part = part[n:]
+		}
+	}
+	return bytes.Join(parts, nil), nil
+}
+
 // consume reads one field: value is what follows its tag, without the length of bytes. n is its whole length, below 0
 // when it is not well-formed.
 func consume(b []byte) (num protowire.Number, typ protowire.Type, value []byte, n int) {
