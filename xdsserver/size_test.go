@@ -140,7 +140,7 @@ func TestAChangeAllocatesNothingPerUnchangedEndpoint(t *testing.T) {
 	}
 	// From two slices on: one alone needs no merging, and no table of pods.
 	few, many := count(200), count(5000)
-	if many > few+4 { // Maps of the runtime may grow now and then.
+	if many > few+40 { // Maps of the runtime may grow now and then; one an endpoint would be thousands.
 		t.Errorf("%v allocations for a change of one of 200 endpoints, %v for one of 5,000", few, many)
 	}
 }
