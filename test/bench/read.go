@@ -126,12 +126,11 @@ func load(ctx context.Context, b *bus.Bus, n int) error {
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	events, states := ledger.Checkpoint{Complete: endpoint.Version{Generation: 1, Resource: uint64(n)}}, ledger.Checkpoint{}
+	states := ledger.Checkpoint{Complete: endpoint.Version{Generation: 1, Resource: uint64(n)}}
 	for i := range n / slicesPerService {
 		count, sum := ledger.OfState(stateOf(i))
-		events.Count, events.Sum = events.Count+count, events.Sum.Add(sum)
+		states.Count, states.Sum = states.Count+count, states.Sum.Add(sum)
 	}
-	states = events
 	var err error
 	if states.AsOf, err = b.States().Last(ctx); err != nil {
 		return fmt.Errorf("last state: %w", err)
