@@ -88,13 +88,23 @@ func (b *Bus) explain(ctx context.Context, spec jetstream.StreamConfig, err erro
 		switch {
 		case why != nil:
 			err = why
+		case led(info) != nil:
+			err = led(info)
 		case info.Cluster != nil && known != nil && known.CachedInfo().Created.Equal(info.Created):
-			err = fmt.Errorf("%w: nobody leads %s", ErrNoQuorum, spec.Name) // It was there all the time.
+			err = fmt.Errorf("%w: nobody led %s", ErrNoQuorum, spec.Name) // It was there all the time.
 		}
 	}
 	err = b.undecided(ctx, err)
 	b.answered(decision, err)
 	return err
+}
+
+// led gives ErrNoQuorum for a stream of a cluster that has no leader: any server tells of it then, and of the past.
+func led(info *jetstream.StreamInfo) error {
+	if info.Cluster != nil && info.Cluster.Name != "" && info.Cluster.Leader == "" {
+		return fmt.Errorf("%w: nobody leads %s", ErrNoQuorum, info.Config.Name)
+	}
+	return nil
 }
 
 // undecided names the error of a call that got no answer from a cluster: a leader that has lost the others goes on to take

@@ -121,6 +121,10 @@ func (s *session) run(ctx context.Context, lost <-chan struct{}, reason string) 
 	if err != nil {
 		return err
 	}
+	if err := led(info); err != nil {
+		s.b.answered(decision, err)
+		return err
+	}
 	s.created, s.atOpen = info.Created, info.State.LastSeq
 	cons, err := s.consumer(ctx, st)
 	if err != nil {

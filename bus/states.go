@@ -47,6 +47,9 @@ func (s *States) Certify(ctx context.Context, cluster string, cp ledger.Checkpoi
 // Last is the last sequence of the stream, as its leader has it.
 func (s *States) Last(ctx context.Context) (uint64, error) {
 	_, info, err := s.b.ensure(ctx, s.b.stateSpec())
+	if err == nil {
+		err = led(info)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("last sequence: %w", err)
 	}

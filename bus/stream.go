@@ -24,6 +24,7 @@ const (
 	historyAge   = 24 * time.Hour
 	maxConsumers = 2000        // explicit: a server's default may be lower
 	maxMessage   = 1 << 20     // bytes of one message
+	remakeAfter  = time.Second // that a stream which was there is missing before it is made again
 	markerTTL    = time.Minute // of the message that says that an entry of the bucket has lapsed or was deleted
 )
 
@@ -88,13 +89,18 @@ func (b *Bus) replicas() int {
 }
 
 // ensure gives the stream and what the server says of it now, and makes it when it is missing. An existing stream is
-// never changed: its operator may have tuned it, and two releases must not fight over it.
+// never changed: its operator may have tuned it, and two releases must not fight over it. One that was there may still be
+// on its way out: a server that is alone would delete the files of a new one of that name with those of the old one, and
+// the new one would take messages and acknowledge none until the server is started anew.
 func (b *Bus) ensure(caller context.Context, want jetstream.StreamConfig) (jetstream.Stream, *jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(caller, callTimeout)
 	defer cancel()
 	ctx, done := b.link.guard(ctx, "$JS.API.STREAM.INFO."+want.Name)
 	defer done()
 	st, err := b.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && b.seen(want.Name) && sleep(ctx, remakeAfter) {
+		st, err = b.js.Stream(ctx, want.Name)
+	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		st, err = b.create(ctx, want)
 	}
@@ -111,6 +117,13 @@ func (b *Bus) ensure(caller context.Context, want jetstream.StreamConfig) (jetst
 	b.streams[want.Name] = st
 	b.mu.Unlock()
 	return st, info, nil
+}
+
+// seen reports whether the stream was there once.
+func (b *Bus) seen(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.streams[name] != nil
 }
 
 func (b *Bus) create(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {

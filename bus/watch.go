@@ -54,6 +54,9 @@ func (w *watch) check(caller context.Context) error {
 	ctx, cancel := context.WithTimeout(caller, callTimeout)
 	defer cancel()
 	info, err := w.st.Info(ctx)
+	if err == nil {
+		err = led(info)
+	}
 	w.s.b.answered(question, w.s.b.undecided(caller, named(err, nil)))
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
