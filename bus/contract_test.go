@@ -3,13 +3,11 @@ package bus_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/slicecast/slicecast/bus"
 	"github.com/slicecast/slicecast/bus/bustest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { bustest.Main(m) }
 
 func TestTheFakeKeepsTheContract(t *testing.T) {
 	bustest.Suite(t, func(t *testing.T) bustest.Made {

@@ -7,15 +7,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/slicecast/slicecast/bus/bustest"
 	"github.com/slicecast/slicecast/internal/endpoint"
 	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { bustest.Main(m) }
 
 // bench is a server on a fake bus, and clients of it.
 type bench struct {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
+	"github.com/slicecast/slicecast/bus/bustest"
 	"github.com/slicecast/slicecast/test/bus/rig"
 )
 
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	bustest.Main(m)
 }
 
 // world is a rig under test.

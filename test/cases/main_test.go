@@ -3,7 +3,7 @@ package cases
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/slicecast/slicecast/bus/bustest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { bustest.Main(m) }

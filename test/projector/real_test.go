@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"github.com/slicecast/slicecast/bus"
+	"github.com/slicecast/slicecast/bus/bustest"
 	"github.com/slicecast/slicecast/internal/endpoint"
 	"github.com/slicecast/slicecast/internal/endpoint/endpointtest"
 	"github.com/slicecast/slicecast/internal/endpoint/ledger"
@@ -19,7 +19,7 @@ import (
 // atMost bounds a test that would otherwise wait for ever; nothing is measured by it.
 const atMost = time.Minute
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { bustest.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 

@@ -13,15 +13,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"github.com/slicecast/slicecast/bus"
+	"github.com/slicecast/slicecast/bus/bustest"
 	"github.com/slicecast/slicecast/internal/endpoint"
 	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 	"github.com/slicecast/slicecast/watcher"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { bustest.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
