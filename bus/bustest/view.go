@@ -79,6 +79,14 @@ func (r *Recorder) Answer(err error) {
 	r.answer = err
 }
 
+// Sessions is how many sessions there were. A session may end at any time: what a test does to end one gives a later one,
+// not the second.
+func (r *Recorder) Sessions() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sessions)
+}
+
 // Wait returns once ok holds of the sessions so far, each with its notices, or fails the test.
 func (r *Recorder) Wait(t *testing.T, what string, ok func(sessions [][]ledger.Notice) bool) [][]ledger.Notice {
 	t.Helper()
