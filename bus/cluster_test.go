@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
@@ -107,7 +108,8 @@ func TestAClusterOfServersKeepsTheContract(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	bustest.Suite(t, func(t *testing.T) bustest.Made {
-		b := connect(t, bus.Config{URLs: c.urls()})
+		// Three servers on a busy machine may take longer than two short checks to deliver: that would end a session.
+		b := connect(t, bus.Config{URLs: c.urls(), CheckEvery: 3 * time.Second})
 		t.Cleanup(func() { must(t, b.DeleteStreams(context.WithoutCancel(t.Context()))) })
 		st, err := b.JetStream().Stream(t.Context(), "SLICECAST_STATE")
 		must(t, err)

@@ -104,6 +104,9 @@ func fill(t *testing.T, cfg bus.Config) bus.Config {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
-	cfg.RetryMin, cfg.RetryMax, cfg.CheckEvery, cfg.Heartbeat = 20*time.Millisecond, time.Second, 100*time.Millisecond, 500*time.Millisecond
+	if cfg.CheckEvery == 0 {
+		cfg.CheckEvery = 100 * time.Millisecond
+	}
+	cfg.RetryMin, cfg.RetryMax, cfg.Heartbeat = 20*time.Millisecond, time.Second, 500*time.Millisecond
 	return cfg
 }
