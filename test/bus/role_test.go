@@ -118,29 +118,38 @@ func TestAStaleListIsRecovered(t *testing.T) {
 	}
 }
 
-// kill makes a projector end at its nth write: before it is sent, or after the bus took it.
-func kill(role *rig.Role, n int, before bool) (ended chan struct{}) {
-	ended = make(chan struct{})
-	var mu sync.Mutex
-	die := func(ctx context.Context) error {
-		mu.Lock()
-		n--
-		now := n == 0
-		mu.Unlock()
-		if !now {
-			return nil
+// kill makes one of the projectors end at its nth write: before it is sent, or after the bus took it. Which one writes is
+// for their ranks to say, so it is the first that comes so far.
+func kill(roles []*rig.Role, n int, before bool) (ended chan *rig.Role) {
+	ended = make(chan *rig.Role, 1)
+	var once sync.Once
+	for _, role := range roles {
+		var mu sync.Mutex
+		left := n
+		die := func(ctx context.Context) error {
+			mu.Lock()
+			left--
+			now := left == 0
+			mu.Unlock()
+			first := false
+			if now {
+				once.Do(func() { first = true })
+			}
+			if !first {
+				return nil
+			}
+			ended <- role
+			<-ctx.Done()
+			return errors.New("killed")
 		}
-		close(ended)
-		<-ctx.Done()
-		return errors.New("killed")
+		role.Stop()
+		if before {
+			role.Wire.BeforePut = func(ctx context.Context, _ endpoint.State) error { return die(ctx) }
+		} else {
+			role.Wire.AfterPut = func(ctx context.Context, _ endpoint.State, _ ledger.Result) error { return die(ctx) }
+		}
+		role.Start()
 	}
-	role.Stop()
-	if before {
-		role.Wire.BeforePut = func(ctx context.Context, _ endpoint.State) error { return die(ctx) }
-	} else {
-		role.Wire.AfterPut = func(ctx context.Context, _ endpoint.State, _ ledger.Result) error { return die(ctx) }
-	}
-	role.Start()
 	return ended
 }
 
@@ -148,22 +157,23 @@ func TestAProjectorThatDiesBetweenFoldAndWriteTakesNothingAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, single(t).URLs())
 	for i, before := range []bool{true, false, true, false} {
-		role := w.Projectors[i%2]
+		var dead *rig.Role
 		select {
-		case <-kill(role, 1+7*i, before):
+		case dead = <-kill(w.Projectors, 1+7*i, before):
 		case <-time.After(patience):
-			t.Fatal("the projector wrote nothing")
+			t.Fatal("no projector wrote anything")
 		}
-		role.Stop()
-		role.Wire = rig.Wire{}
+		dead.Stop()
+		dead.Wire = rig.Wire{}
 		w.changes(100)
 		w.settle("with one projector")
-		role.Start()
+		dead.Start()
 		w.changes(50)
 		w.settle("with both again")
 	}
 	for _, role := range w.Projectors {
 		role.Stop()
+		role.Wire = rig.Wire{}
 	}
 	w.changes(200)
 	w.Projectors[0].Start()
