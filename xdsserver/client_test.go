@@ -286,6 +286,9 @@ func textOf(a *anypb.Any) (name, text string, err error) {
 	}
 	switch r := m.(type) {
 	case *clusterv3.Cluster:
+		if len(r.TypedExtensionProtocolOptions) > 0 {
+			return r.Name, http2Cluster, nil
+		}
 		return r.Name, "cluster", nil
 	case *listenerv3.Listener:
 		return r.Name, "listener", nil

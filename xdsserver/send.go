@@ -147,10 +147,22 @@ func (h *Hub) due(s *sub) bool {
 	}
 }
 
+// latest gives what the client holds once it has taken all that is on its way, nil when that is nothing.
+func (s *sub) latest() *resource {
+	switch n := len(s.flight); {
+	case s.sent == nil: // It was told that there is nothing, if anything.
+		return nil
+	case n > 0:
+		return s.flight[n-1]
+	default:
+		return s.acked
+	}
+}
+
 // take makes the item of a sub and takes its mark away. What follows it is sent again.
 func (h *Hub) take(s *sub) item {
 	it := item{s, h.target(s), s.cause}
-	renewed := s.force || !sameResource(s.acked, it.resource) && !slices.Contains(s.flight, it.resource)
+	renewed := s.force || !sameResource(s.latest(), it.resource)
 	h.clean(s)
 	s.cause, s.force, s.told = nil, false, true
 	s.sent = it.resource
