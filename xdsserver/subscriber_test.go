@@ -11,17 +11,6 @@ type subscriber struct {
 	names map[string][]string // subscribed, by type
 }
 
-// bothProtocols runs a test as a delta client and as a SotW client. open gives another client of the same protocol.
-func bothProtocols(t *testing.T, run func(t *testing.T, open func(*bench) *subscriber)) {
-	t.Helper()
-	t.Run("delta", func(t *testing.T) {
-		run(t, func(b *bench) *subscriber { return b.subscriber(t, b.deltaClient()) })
-	})
-	t.Run("sotw", func(t *testing.T) {
-		run(t, func(b *bench) *subscriber { return b.subscriber(t, b.sotwClient()) })
-	})
-}
-
 func (b *bench) subscriber(t *testing.T, c *client) *subscriber {
 	c.t = t
 	return &subscriber{client: c, names: map[string][]string{}}
