@@ -158,4 +158,9 @@ func demandNothingWanted(t *testing.T, open func(*bench) *subscriber) {
 	b.put(emptyState("prod", "shop", "api", 20))
 	b.put(cartAt(21, "10.0.0.2"))
 	p.quiet()
+	q := open(b) // Nor is who never wanted anything: no names are a wildcard of clusters and listeners alone.
+	q.want("eds")
+	q.want("rds")
+	b.put(cartAt(22, "10.0.0.3"))
+	q.quiet()
 }

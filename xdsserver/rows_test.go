@@ -138,6 +138,16 @@ func rowHostsStayThroughClusterEdits(t *testing.T, open func(*bench) *subscriber
 			}
 		}
 	}
+	// Nor when the client is behind with its acknowledgements.
+	p.quiet()
+	for i, http2 := range []bool{true, false, true} {
+		b.put(grpcCart(uint64(20+i), http2, "10.0.0.1"))
+		for _, want := range []string{"cds", "eds"} {
+			if g := p.recv(); g.kind != want || g.res[cart] == "" {
+				t.Fatalf("edit %d: got %s %v, want %s", i, g.kind, g.res, want)
+			}
+		}
+	}
 }
 
 func rowManyClustersChange(t *testing.T, open func(*bench) *subscriber) {
@@ -360,6 +370,10 @@ func rowRejectedIsParked(t *testing.T, open func(*bench) *subscriber) {
 	p.quiet()
 	b.put(cartAt(21, "10.0.0.2"))
 	p.takes(cart, atTwo)
+	b.put(cartAt(22, "10.0.2.2")) // What was rejected, after something else.
+	p.quiet()
+	b.put(cartAt(23, "10.0.0.1"))
+	p.takes(cart, atOne)
 	if n := counter(t, b.server.metrics.nacks.WithLabelValues("eds")); n != 3 {
 		t.Errorf("%v rejections were counted, want 3", n)
 	}
