@@ -15,6 +15,7 @@ type Service struct {
 	Regions  map[string]string // region of each cluster, none or "" when unknown
 	Failover string            // where the label slicecast.io/failover is unset: "any", "region" or "none"; "" means any
 	Promised map[Pod]struct{}  // pods that are never chosen
+	Former   Former            // ports of services without pods
 }
 
 // Pod names one pod by its uid.

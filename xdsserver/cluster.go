@@ -88,9 +88,14 @@ func clusterOf(spec clusterSpec) (*clusterv3.Cluster, error) {
 
 // mergedPorts lists the ports of a service in all clusters, by name, with what each speaks: the smallest cluster name
 // that has the port decides, and in it the slice with the highest version.
-func mergedPorts(states []endpoint.State) map[string]bool {
+func mergedPorts(states []endpoint.State, former Former) map[string]bool {
 	ports := map[string]bool{}
 	for _, st := range slices.SortedFunc(slices.Values(states), byCluster) {
+		for _, p := range former[st.Key] {
+			if _, decided := ports[p.Name]; !decided {
+				ports[p.Name] = isHTTP2(p.AppProtocol)
+			}
+		}
 		mine := map[string]*endpoint.Slice{}
 		for i := range st.Slices {
 			sl := &st.Slices[i]
@@ -109,12 +114,12 @@ func mergedPorts(states []endpoint.State) map[string]bool {
 
 // specOf gives the cluster that a name means, and whether the service has such a port. By number it speaks HTTP/2 if
 // any port of that number does.
-func specOf(states []endpoint.State, name Name) (clusterSpec, bool) {
-	spec := clusterSpec{name: name.String()}
+func specOf(svc Service, name Name) (clusterSpec, bool) {
+	spec, states := clusterSpec{name: name.String()}, svc.States
 	if name.Cluster != "" {
 		states = slices.DeleteFunc(slices.Clone(states), func(st endpoint.State) bool { return st.Key.Cluster != name.Cluster })
 	}
-	if http2, named := mergedPorts(states)[name.Port]; named {
+	if http2, named := mergedPorts(states, svc.Former)[name.Port]; named {
 		spec.http2 = http2
 		return spec, true
 	}
@@ -123,14 +128,18 @@ func specOf(states []endpoint.State, name Name) (clusterSpec, bool) {
 		return spec, false
 	}
 	found := false
-	for _, st := range states {
-		for i := range st.Slices {
-			for _, p := range st.Slices[i].Ports {
-				if p.Number == number {
-					found = true
-					spec.http2 = spec.http2 || isHTTP2(p.AppProtocol)
-				}
+	see := func(ports []endpoint.Port) {
+		for _, p := range ports {
+			if p.Number == number {
+				found = true
+				spec.http2 = spec.http2 || isHTTP2(p.AppProtocol)
 			}
+		}
+	}
+	for _, st := range states {
+		see(svc.Former[st.Key])
+		for i := range st.Slices {
+			see(st.Slices[i].Ports)
 		}
 	}
 	return spec, found

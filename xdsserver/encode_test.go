@@ -185,7 +185,7 @@ func TestPortsOfAServiceAreMergedOverClustersAndSlices(t *testing.T) {
 	b := withPorts(sliceOf("prod", "b", 6), endpoint.Port{Name: "http", Number: 8080, AppProtocol: "kubernetes.io/h2c"})
 	c := withPorts(sliceOf("edge", "c", 1), endpoint.Port{Name: "http", Number: 81}, endpoint.Port{Number: 82, AppProtocol: "kubernetes.io/ws"})
 	states := []endpoint.State{stateOf(a, b), stateOf(c)}
-	if diff := gocmp.Diff(map[string]bool{"http": false, "grpc": true, "": false}, mergedPorts(states)); diff != "" {
+	if diff := gocmp.Diff(map[string]bool{"http": false, "grpc": true, "": false}, mergedPorts(states, nil)); diff != "" {
 		t.Errorf("merged (-want +got):\n%s", diff)
 	}
 	tests := []struct {
@@ -196,7 +196,7 @@ func TestPortsOfAServiceAreMergedOverClustersAndSlices(t *testing.T) {
 		{"cart.shop.prod:81", false, false}, {"cart.shop", true, false}, {"cart.shop.prod", false, false}, {"cart.shop.moon:http", false, false},
 	}
 	for _, tt := range tests {
-		spec, there := specOf(states, mustName(t, tt.name))
+		spec, there := specOf(Service{States: states}, mustName(t, tt.name))
 		if there != tt.there || spec.http2 != tt.http2 {
 			t.Errorf("%s: got %t, HTTP/2 %t, want %t, %t", tt.name, there, spec.http2, tt.there, tt.http2)
 		}

@@ -99,7 +99,7 @@ func (h *Hub) isKnown(e *entry) (known, hidden bool) {
 func (h *Hub) make(e *entry) *resource {
 	svc, _ := h.store.service(e.name.service())
 	if e.id.kind.vanishes() {
-		spec, there := specOf(svc.within(e.id.view.Scope).States, e.name)
+		spec, there := specOf(svc.within(e.id.view.Scope), e.name)
 		if !there || !e.formed {
 			return nil
 		}

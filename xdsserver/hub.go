@@ -78,6 +78,11 @@ func (h *Hub) refresh(touched []touch) {
 func (h *Hub) refreshEntry(e *entry, cause *change) {
 	r := h.make(e)
 	if sameResource(r, e.current) {
+		for _, s := range e.subs {
+			if r == nil && s.unknown { // It may be time to say that what the client holds is not there.
+				h.mark(s, nil)
+			}
+		}
 		return
 	}
 	h.setCurrent(e, r)
@@ -102,7 +107,7 @@ func (h *Hub) answerOpen() {
 func (h *Hub) refreshCatalog(id serviceID, cause *change) {
 	svc, _ := h.store.service(id)
 	before, after := h.catalog[id], map[string]clusterSpec{}
-	for port, http2 := range mergedPorts(svc.States) {
+	for port, http2 := range mergedPorts(svc.States, svc.Former) {
 		name := Name{Service: id.service, Namespace: id.namespace, Port: port}.String()
 		after[name] = clusterSpec{name, http2}
 	}
@@ -133,7 +138,7 @@ func (h *Hub) lists(st *stream, name string) bool {
 		return false
 	}
 	svc, _ := h.store.service(n.service())
-	_, there := specOf(svc.within(st.scope).States, n)
+	_, there := specOf(svc.within(st.scope), n)
 	return there
 }
 

@@ -10,7 +10,7 @@ import (
 
 // service gives what Assign needs of a service; known says that some cluster has, or had, it.
 func (s *Store) service(id serviceID) (svc Service, known bool) {
-	svc = Service{Regions: s.regions, Failover: s.failover, Promised: s.promised}
+	svc = Service{Regions: s.regions, Failover: s.failover, Promised: s.promised, Former: s.former}
 	if one := s.services[id]; one != nil {
 		svc.States = one.states
 	}
@@ -43,11 +43,13 @@ func (s *Store) put(before, after endpoint.State) {
 	}
 	s.index.replace(svc, &before, &after)
 	s.ignored.see(&after)
+	s.former.see(&before, &after)
 	s.keepPromises(after.Key.Cluster)
 }
 
 // forget removes a Key that neither the bus nor the memory has anything of.
 func (s *Store) forget(key endpoint.Key) {
+	delete(s.former, key)
 	svc := s.services[serviceOf(key)]
 	svc.states = slices.DeleteFunc(svc.states, func(st endpoint.State) bool { return st.Key == key })
 	if len(svc.states) == 0 {
@@ -76,6 +78,15 @@ func (s *Store) blind(name Name) bool {
 		}
 	}
 	return false
+}
+
+// portless reports whether a cluster that name may be about has slices of the service and no port in any: nobody can
+// say then which ports it does not have.
+func (s *Store) portless(name Name, scope Scope) bool {
+	svc, _ := s.service(name.service())
+	return slices.ContainsFunc(svc.within(scope).States, func(st endpoint.State) bool {
+		return (name.Cluster == "" || name.Cluster == st.Key.Cluster) && portless(&st)
+	})
 }
 
 // waiting lists the expected clusters that are not in sync, sorted; ready says that nothing else is missing.

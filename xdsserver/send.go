@@ -99,7 +99,7 @@ func (h *Hub) takeDirty(t *subscription) (items []item) {
 		switch {
 		case s.e.id.kind.vanishes() && current == nil:
 			h.clean(s)
-			if (s.told || s.force) && (s.e.current != nil || s.sent != nil || !h.store.blind(s.e.name)) {
+			if (s.told || s.force) && (s.e.current != nil || s.sent != nil || h.deniable(s)) {
 				t.removals = append(t.removals, s)
 			}
 		case !h.due(s):
@@ -117,6 +117,12 @@ func (h *Hub) takeDirty(t *subscription) (items []item) {
 	}
 	t.queue = slices.Delete(t.queue, 0, n)
 	return items
+}
+
+// deniable reports whether a client can be told that a resource, which this replica never knew, is not there. What the
+// client holds from another replica it keeps while the service has slices that name no port: that one knew better.
+func (h *Hub) deniable(s *sub) bool {
+	return !h.store.blind(s.e.name) && !(s.unknown && h.store.portless(s.e.name, s.e.id.view.Scope))
 }
 
 // target gives what a client should have of a sub. A wildcard means merged clusters only.

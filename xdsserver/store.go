@@ -19,6 +19,7 @@ type Store struct {
 	clusters map[string]*clusterState
 	regions  map[string]string // of the clusters whose record names one
 	promised map[Pod]struct{}
+	former   Former
 	index    index
 	ignored  ignored // values of policy labels that mean nothing
 	applied  uint64  // every message of the stream up to this sequence is in the memory
@@ -69,7 +70,7 @@ type clusterState struct {
 func newStore(mu *sync.Mutex, expected []string, failover string) *Store {
 	s := &Store{
 		mu: mu, failover: failover, services: map[serviceID]*service{}, clusters: map[string]*clusterState{},
-		regions: map[string]string{}, promised: map[Pod]struct{}{}, index: newIndex(),
+		regions: map[string]string{}, promised: map[Pod]struct{}{}, former: Former{}, index: newIndex(),
 		ignored: ignored{values: map[endpoint.Key]*[labels]string{}}, touched: func([]touch) {}, inUse: func(serviceID) []use { return nil },
 	}
 	for _, name := range expected {

@@ -110,7 +110,7 @@ func assignBody(states []endpoint.State, view View) (body []string) {
 	}
 	ids := slices.SortedFunc(maps.Keys(byService), func(a, b serviceID) int { return cmp.Compare(a.String(), b.String()) })
 	for _, id := range ids {
-		for _, port := range slices.Sorted(maps.Keys(mergedPorts(byService[id]))) {
+		for _, port := range slices.Sorted(maps.Keys(mergedPorts(byService[id], nil))) {
 			name := Name{Service: id.service, Namespace: id.namespace, Port: port}
 			body = append(body, assignLines(Assign(Service{States: byService[id]}, view, name))...)
 		}
