@@ -41,6 +41,10 @@
 // has the IPv4 address, and one that cannot use that asks for ipv6. The gate counts additional addresses as held. Envoy
 // (1.40, seen) reads them only when the host is new: until the IPv4 address leaves, it keeps those that came with it.
 //
+// A service without pods has one slice without ports. Its clusters, listeners and routes stay as they were, with an empty
+// assignment, until the service itself goes or another port is there; a replica that started meanwhile does not know them,
+// and lets delta clients keep what they hold.
+//
 // Backpressure: a stream has a window of unacknowledged responses per type and a set of dirty resources; the newest
 // content wins, and the writer of the memory never waits for a client. A stream that does not acknowledge, or whose
 // send blocks, for longer than the limit is ended and counted.
