@@ -324,7 +324,17 @@ func readerWorks(t *testing.T, s *extServer) {
 		t.Errorf("%d entries of history, want the last one", n)
 	}
 	members(t, x.Bus, "xds").wait(t, "x")
-	x.quietly(t)
+	for _, query := range [...]string{"clients", "drain"} {
+		xds := as(t, s, "xds", "_INBOX_xds")
+		serveOwn(t, xds.Bus, query)
+		if query == "drain" {
+			x.quietly(t)
+			x.refuses(t, "a gate's question", func() error { _, err := x.Queries().AskReplica(t.Context(), xds.ID(), query, nil); return err })
+		} else if got, err := askReplica(t, x.Bus, xds.ID(), query); got != query || err != nil {
+			t.Errorf("the clients of a replica: got %q, %v", got, err)
+		}
+		xds.quietly(t)
+	}
 	hears(t, s, "reader", "slicecast.v1.events.>", true)
 
 	x.refuses(t, "an event", put(x.Bus, "ca"))

@@ -30,6 +30,19 @@ func (q *Queries) Serve(ctx context.Context, name string, answer func(ctx contex
 	if err != nil {
 		return err
 	}
+	return q.serve(ctx, name, subject, answer)
+}
+
+// ServeOwn is Serve for questions to this very process, which others know by Bus.ID.
+func (q *Queries) ServeOwn(ctx context.Context, name string, answer func(ctx context.Context, body []byte) ([]byte, error)) error {
+	subject, err := replicaSubject(q.b.id, name)
+	if err != nil {
+		return err
+	}
+	return q.serve(ctx, name, subject, answer)
+}
+
+func (q *Queries) serve(ctx context.Context, name, subject string, answer func(ctx context.Context, body []byte) ([]byte, error)) error {
 	svc, err := micro.AddService(q.b.nc, micro.Config{Name: serviceName, Version: serviceVersion, Description: "Questions to " + q.b.cfg.Name})
 	if err != nil {
 		return fmt.Errorf("serve query %s: %w", name, err)
@@ -113,6 +126,20 @@ func (q *Queries) Ask(ctx context.Context, name string, body []byte) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
+	return q.ask(ctx, name, subject, body)
+}
+
+// AskReplica is Ask for the process of that id (Member.ID), which answers with ServeOwn. ErrNobody says that it does not
+// hear the bus, or has ended.
+func (q *Queries) AskReplica(ctx context.Context, id, name string, body []byte) ([]byte, error) {
+	subject, err := replicaSubject(id, name)
+	if err != nil {
+		return nil, err
+	}
+	return q.ask(ctx, name, subject, body)
+}
+
+func (q *Queries) ask(ctx context.Context, name, subject string, body []byte) ([]byte, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, callTimeout)

@@ -47,6 +47,56 @@ func ask(t *testing.T, b *bus.Bus, name, body string) (string, error) {
 	}
 }
 
+// serveOwn answers questions to b alone with their name until the test ends.
+func serveOwn(t *testing.T, b *bus.Bus, name string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- b.Queries().ServeOwn(ctx, name, func(context.Context, []byte) ([]byte, error) { return []byte(name), nil })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("serve own %s ended with %v", name, err)
+		}
+	})
+}
+
+// askReplica is ask for one process.
+func askReplica(t *testing.T, b *bus.Bus, id, name string) (string, error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		answer, err := b.Queries().AskReplica(t.Context(), id, name, nil)
+		if !errors.Is(err, bus.ErrNobody) || time.Now().After(deadline) {
+			return string(answer), err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestAQuestionToOneProcessIsAnsweredByThatOne(t *testing.T) {
+	s := startServer(t)
+	asker := connect(t, bus.Config{URLs: []string{s.url}})
+	for _, name := range []string{"clients", "drain"} {
+		serveOwn(t, connect(t, bus.Config{URLs: []string{s.url}}), name)
+	}
+	b := connect(t, bus.Config{URLs: []string{s.url}})
+	serveOwn(t, b, "own")
+	if got, err := askReplica(t, asker, b.ID(), "own"); got != "own" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := asker.Queries().AskReplica(t.Context(), b.ID(), "clients", nil); !errors.Is(err, bus.ErrNobody) {
+		t.Errorf("got %v, want nobody: another process serves that", err)
+	}
+	for _, id := range []string{"", "*", "a.b"} {
+		if _, err := asker.Queries().AskReplica(t.Context(), id, "own", nil); err == nil || errors.Is(err, bus.ErrNobody) {
+			t.Errorf("id %q: got %v, want it refused", id, err)
+		}
+	}
+}
+
 func TestAQuestionGetsItsAnswer(t *testing.T) {
 	s := startServer(t)
 	b, asker := connect(t, bus.Config{URLs: []string{s.url}}), connect(t, bus.Config{URLs: []string{s.url}})

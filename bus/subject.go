@@ -15,6 +15,7 @@ const (
 	stateRoot   = "slicecast.v1.state."
 	historyRoot = "slicecast.v1.history."
 	queryRoot   = "slicecast.v1.query."
+	replicaRoot = "slicecast.v1.replica."
 )
 
 // The last token of subjects of a whole cluster. No DNS label begins with '_', so no namespace is taken for one.
@@ -156,6 +157,14 @@ func querySubject(name string) (string, error) {
 		return "", fmt.Errorf("query name %q is not made of letters, digits, '-', '_' and '.'", clip(name))
 	}
 	return queryRoot + name, nil
+}
+
+// replicaSubject is the subject of a query to one process.
+func replicaSubject(id, name string) (string, error) {
+	if !isToken(id, "") || !isToken(name, ".") {
+		return "", fmt.Errorf("query name %q of replica %q is not made of letters, digits, '-', '_' and '.'", clip(name), clip(id))
+	}
+	return replicaRoot + id + "." + name, nil
 }
 
 // isToken reports whether text is made of letters, digits, '-', '_' and the characters of extra, and has no empty

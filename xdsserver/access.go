@@ -109,3 +109,17 @@ func matches(pattern, text string) bool {
 	ok, err := path.Match(pattern, text)
 	return ok && err == nil
 }
+
+// seesAll reports whether everything may be seen: there are no rules, or one that grants all namespaces of all clusters.
+func (s Scope) seesAll() bool {
+	if s.access == nil {
+		return true
+	}
+	for _, i := range s.set {
+		r := &s.access.rules[i]
+		if slices.Contains(r.Namespaces, "*") && slices.Contains(r.Clusters, "*") {
+			return true
+		}
+	}
+	return false
+}

@@ -30,7 +30,8 @@ func (s *Server) serve(g grpc.ServerStream, o streamOptions, receive func() (mes
 	if p, ok := peer.FromContext(g.Context()); ok {
 		o.peer = p.Addr.String()
 		if s.cfg.Access != nil {
-			o.scope = s.cfg.Access().Scope(identitiesFrom(p.AuthInfo))
+			identities := identitiesFrom(p.AuthInfo)
+			o.scope, o.who = s.cfg.Access().Scope(identities), joinedIdentities(identities)
 		}
 	}
 	if err := s.admit.enter(g.Context()); err != nil {

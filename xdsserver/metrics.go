@@ -28,6 +28,7 @@ type metrics struct {
 	refused      prometheus.Counter
 	late         prometheus.Counter
 	disagreed    prometheus.Counter
+	statuses     *prometheus.CounterVec
 
 	push, ack, total prometheus.Observer
 }
@@ -65,6 +66,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 		delayed:      counters("cause", "delayed_streams_total", "Streams that waited before they began, because too many did in that second (rate), or too many were in their first load (load)."),
 		refused:      counter("refused_types_total", "Requests for types that are not served."),
 		late:         counter("late_first_answers_total", "First answers given before all that the bus held was applied, because it took too long."),
+		statuses:     counters("outcome", "client_status_requests_total", "Questions for the state of clients, over CSDS or the bus: answered (done), not allowed or not understood (refused), too large for one answer (large)."),
 		disagreed:    counter("resyncs_total", "Sessions opened again because checkpoints disagreed with the view."),
 	}
 	ignored := prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -75,7 +77,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 	}
 	all := []prometheus.Collector{
 		m.streams, m.pushes, m.resources, m.bytes, m.acks, m.nacks, m.slow, m.stalls, m.views, m.fallback, m.empty, m.unknownNames,
-		m.hiddenNames, m.reloads, m.delayed, m.refused, m.late, m.disagreed, ignored,
+		m.hiddenNames, m.reloads, m.delayed, m.refused, m.late, m.disagreed, m.statuses, ignored,
 	}
 	m.zero()
 	if propagation == nil {
@@ -108,6 +110,9 @@ func (m *metrics) zero() {
 	m.delayed.WithLabelValues(delayLoad)
 	m.reloads.WithLabelValues("done")
 	m.reloads.WithLabelValues("failed")
+	for _, outcome := range [...]string{statusDone, statusRefused, statusLarge} {
+		m.statuses.WithLabelValues(outcome)
+	}
 	m.slow.WithLabelValues(slowAck)
 	m.slow.WithLabelValues(slowSend)
 }

@@ -22,6 +22,7 @@ type request struct {
 	node    *corev3.Node
 	nonce   string
 	nack    bool
+	detail  string // why the client rejected a response
 	version string // SotW: what the client holds
 
 	names []string // SotW: all that it wants
@@ -56,6 +57,7 @@ func (h *Hub) request(st *stream, r request) {
 	first := !t.asked
 	t.asked = true
 	if r.nonce != "" {
+		t.answers.note(r, h.now())
 		h.settle(st, r)
 	}
 	if st.delta {

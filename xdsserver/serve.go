@@ -12,6 +12,7 @@ import (
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	listenerservice "github.com/envoyproxy/go-control-plane/envoy/service/listener/v3"
 	routeservice "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -100,6 +101,7 @@ func (s *Server) grpcServer(healthy *health.Server) *grpc.Server {
 	clusterservice.RegisterClusterDiscoveryServiceServer(server, cdsService{s: s})
 	listenerservice.RegisterListenerDiscoveryServiceServer(server, ldsService{s: s})
 	routeservice.RegisterRouteDiscoveryServiceServer(server, rdsService{s: s})
+	statusv3.RegisterClientStatusDiscoveryServiceServer(server, csdsService{s: s})
 	healthv1.RegisterHealthServer(server, healthy)
 	reflection.Register(server)
 	for name := range server.GetServiceInfo() {
@@ -158,9 +160,9 @@ func (s *Server) sotw(g sotwStream, service string) error {
 			return message{}, err
 		}
 		return message{
-			typeURL: m.GetTypeUrl(), detail: m.GetErrorDetail().GetMessage(),
+			typeURL: m.GetTypeUrl(),
 			request: request{
-				node: m.GetNode(), nonce: m.GetResponseNonce(), nack: m.GetErrorDetail() != nil,
+				node: m.GetNode(), nonce: m.GetResponseNonce(), nack: m.GetErrorDetail() != nil, detail: m.GetErrorDetail().GetMessage(),
 				version: m.GetVersionInfo(), names: m.GetResourceNames(),
 			},
 		}, nil
@@ -175,9 +177,9 @@ func (s *Server) delta(g deltaStream, service string) error {
 			return message{}, err
 		}
 		return message{
-			typeURL: m.GetTypeUrl(), detail: m.GetErrorDetail().GetMessage(),
+			typeURL: m.GetTypeUrl(),
 			request: request{
-				node: m.GetNode(), nonce: m.GetResponseNonce(), nack: m.GetErrorDetail() != nil,
+				node: m.GetNode(), nonce: m.GetResponseNonce(), nack: m.GetErrorDetail() != nil, detail: m.GetErrorDetail().GetMessage(),
 				subscribe: m.GetResourceNamesSubscribe(), unsubscribe: m.GetResourceNamesUnsubscribe(),
 				initial: m.GetInitialResourceVersions(),
 			},
@@ -189,5 +191,4 @@ func (s *Server) delta(g deltaStream, service string) error {
 type message struct {
 	request
 	typeURL string
-	detail  string // why the client rejected a response
 }

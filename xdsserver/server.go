@@ -70,7 +70,8 @@ type Server struct {
 	asker   *lastAsker
 	admit   *admission
 	codec   codec
-	tls     *liveTLS // nil: plaintext
+	tls     *liveTLS      // nil: plaintext
+	looking chan struct{} // of capacity 1: somebody looks at all clients
 
 	synced    chan struct{} // of capacity 1: a notice may have made it ready
 	listening chan struct{} // closed when it listens
@@ -115,9 +116,10 @@ func New(cfg Config) (*Server, error) {
 	mu := &sync.Mutex{}
 	s := &Server{
 		cfg: cfg, log: cfg.Log, metrics: m, codec: c, tls: live, store: newStore(mu, cfg.Expected, cfg.FailoverDefault),
-		asker:  newLastAsker(cfg.States.Last, cfg.FirstAnswerWait),
-		admit:  newAdmission(cfg.StreamsPerSec, cfg.Loads, m.delayed),
-		synced: make(chan struct{}, 1), listening: make(chan struct{}), stopping: make(chan struct{}),
+		asker:   newLastAsker(cfg.States.Last, cfg.FirstAnswerWait),
+		admit:   newAdmission(cfg.StreamsPerSec, cfg.Loads, m.delayed),
+		looking: make(chan struct{}, 1),
+		synced:  make(chan struct{}, 1), listening: make(chan struct{}), stopping: make(chan struct{}),
 	}
 	s.hub = newHub(mu, s.store, m, cfg.MaxViews, cfg.ProxyLostAfter)
 	s.notReady("it has not heard the bus")

@@ -314,7 +314,7 @@ func TestMetricsHaveTheirNames(t *testing.T) {
 		names = append(names, strings.TrimPrefix(f.GetName(), "slicecast_xds_"))
 	}
 	want := []string{
-		"acks_total", "delayed_streams_total", "empty_assignments_total", "fallback", "hidden_names_total", "ignored_policies", "late_first_answers_total", "nacks_total", "push_bytes_total", "pushes_total",
+		"acks_total", "client_status_requests_total", "delayed_streams_total", "empty_assignments_total", "fallback", "hidden_names_total", "ignored_policies", "late_first_answers_total", "nacks_total", "push_bytes_total", "pushes_total",
 		"refused_types_total", "resources_total", "resyncs_total", "slow_streams_total", "streams", "tls_reloads_total", "unknown_names_total", "views", "window_stalls_total",
 	}
 	if !slices.Equal(names, want) {

@@ -11,6 +11,7 @@ type streamOptions struct {
 	delta   bool
 	peer    string // host:port
 	scope   Scope  // what the client may see
+	who     string // the identities of the client's certificate; "" without one
 }
 
 // protocol gives the label of the protocol.
@@ -56,6 +57,7 @@ type subscription struct {
 	queue    []*sub // marked ones, and leftovers that are marked no more
 	removals []*sub // of clusters in delta: sent after everything else
 	window   []*response
+	answers  answers
 	ghosts   map[string]struct{} // names that were unsubscribed while a response with them was out
 }
 

@@ -26,6 +26,18 @@ func ParseFamily(text string) Family {
 	}
 }
 
+// String is what ParseFamily reads, "" for AnyFamily.
+func (f Family) String() string {
+	switch f {
+	case IPv4:
+		return "ipv4"
+	case IPv6:
+		return "ipv6"
+	default:
+		return ""
+	}
+}
+
 // takes reports whether an endpoint of that address belongs to f.
 func (f Family) takes(a netip.Addr) bool {
 	switch f {

@@ -15,9 +15,9 @@ import (
 )
 
 func getCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "get", Short: "Read the state on the bus", Args: noArguments,
+	cmd := &cobra.Command{Use: "get", Short: "Read the state on the bus, and the clients of xDS replicas", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(getEndpointsCommand())
+	cmd.AddCommand(getEndpointsCommand(), getClientsCommand())
 	return cmd
 }
 

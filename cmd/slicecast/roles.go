@@ -172,6 +172,9 @@ func (g *group) serve(ctx context.Context, f xdsFlags, expected []string) error 
 	}
 	g.Go(func() error { return s.Run(ctx) })
 	g.Go(func() error { return g.bus.Queries().Serve(ctx, "drain", gate.Query) })
+	if err := g.announceXDS(ctx, s); err != nil {
+		return err
+	}
 	g.roles = append(g.roles, readiness{"xds", s.Ready})
 	if f.drainListen == "" {
 		return nil
