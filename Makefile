@@ -87,6 +87,10 @@ bench: $(BIN)/benchstat ## Run benchmarks (BENCH=regexp COUNT=6), compared with 
 bench-bus: need-go ## Measure the bus: publish, read-back, catch-up, deaths under load (BUS_BENCH='-only kill -runs 3')
 	go run ./test/bench $(BUS_BENCH)
 
+.PHONY: bench-xds
+bench-xds: need-go ## Measure the xDS server beside go-control-plane's caches, ten minutes (XDS_BENCH='-quick', '-only "100x10000 delta"')
+	go run ./test/bench/xds $(XDS_BENCH)
+
 ##@ Wire contract
 .PHONY: generate contract
 BUF_TOOLS := $(BIN)/buf $(BIN)/protoc-gen-go
