@@ -42,7 +42,12 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 // Unmarshal reads protobuf.
-func (c codec) Unmarshal(data mem.BufferSlice, v any) error { return c.proto.Unmarshal(data, v) }
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if m, ok := v.(*sotwMessage); ok {
+		return m.read(data)
+	}
+	return c.proto.Unmarshal(data, v)
+}
 
 // Name is the name of the codec on the wire.
 func (c codec) Name() string { return protocodec.Name }

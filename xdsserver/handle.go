@@ -115,6 +115,9 @@ func (c *connection) receive(next func() (message, error)) error {
 			continue
 		}
 		m.request.kind = k
+		if m.noted != nil {
+			m.noted(k)
+		}
 		if m.nack {
 			c.s.log.Warn("client rejected a response", "node", clip(c.st.node), "type", k.String(), "nonce", clip(m.nonce), "err", clip(m.detail))
 		}

@@ -34,6 +34,7 @@ type peerModel struct {
 	asked  [kinds]bool
 	nonce  [kinds]string // of the last response it has answered
 	wants  [kinds]map[string]bool
+	named  map[kind]digest // SotW: of the last request
 	has    [kinds]map[string]*resource
 	inbox  []parcel
 	closed bool
@@ -97,7 +98,7 @@ func (w *world) connect() {
 			old = p
 		}
 	}
-	p := &peerModel{node: fmt.Sprint("envoy-", w.next), kept: map[string]bool{}}
+	p := &peerModel{node: fmt.Sprint("envoy-", w.next), kept: map[string]bool{}, named: map[kind]digest{}}
 	w.next++
 	for k := range kinds {
 		p.wants[k], p.has[k] = map[string]bool{}, map[string]*resource{}
@@ -154,9 +155,20 @@ func (w *world) ask(p *peerModel) {
 	if p.st.delta {
 		req.nonce = ""
 	} else {
-		req.subscribe, req.unsubscribe, req.names = nil, nil, slices.Sorted(maps.Keys(p.wants[k]))
+		req.subscribe, req.unsubscribe = nil, nil
+		p.name(&req)
 	}
 	w.hub.request(p.st, req)
+}
+
+// name says all that a SotW client wants; a list that is that of the request before is not decoded.
+func (p *peerModel) name(req *request) {
+	names := slices.Sorted(maps.Keys(p.wants[req.kind]))
+	req.digest = digestOfNames(names)
+	if last, asked := p.named[req.kind]; !asked || last != req.digest {
+		req.names = names
+	}
+	p.named[req.kind] = req.digest
 }
 
 // take lets the hub send one response to a client.
@@ -190,7 +202,7 @@ func (w *world) read(p *peerModel, reject bool) {
 	}
 	req := request{kind: in.kind, nonce: in.nonce, nack: reject}
 	if !p.st.delta {
-		req.names = slices.Sorted(maps.Keys(p.wants[in.kind]))
+		p.name(&req)
 	}
 	w.hub.request(p.st, req)
 }

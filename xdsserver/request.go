@@ -25,7 +25,8 @@ type request struct {
 	detail  string // why the client rejected a response
 	version string // SotW: what the client holds
 
-	names []string // SotW: all that it wants
+	names  []string // SotW: all that it wants; not decoded when it is what it wanted before
+	digest digest   // SotW: of names
 
 	subscribe   []string // delta
 	unsubscribe []string
@@ -187,7 +188,7 @@ func (h *Hub) dropName(st *stream, t *subscription, name string) {
 // would be taken for one that the client holds.
 func (h *Hub) requestSotW(st *stream, t *subscription, r request, first bool) {
 	stale := r.nonce != "" && r.nonce != t.nonce
-	if r.kind.whole() && len(r.names) == 0 && (first || t.legacy) {
+	if r.kind.whole() && r.digest.length == 0 && (first || t.legacy) {
 		t.legacy = true
 		if first {
 			h.subscribeAll(st, t, r, first)
@@ -195,10 +196,13 @@ func (h *Hub) requestSotW(st *stream, t *subscription, r request, first bool) {
 		}
 		return
 	}
-	if !first && !t.partial && slices.Equal(t.names, r.names) {
-		return
+	if !first && r.digest == t.digest {
+		if !t.partial {
+			return
+		}
+		r.names = t.wanted()
 	}
-	t.legacy, t.names, t.partial = false, r.names, stale
+	t.legacy, t.digest, t.partial = false, r.digest, stale
 	h.setWildcard(st, t, r, slices.Contains(r.names, allNames), first)
 	for _, name := range r.names {
 		if name == allNames {

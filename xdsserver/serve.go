@@ -154,16 +154,18 @@ func (c cdsService) DeltaClusters(g deltaStream) error            { return c.s.d
 
 // sotw serves a state-of-the-world stream.
 func (s *Server) sotw(g sotwStream, service string) error {
+	last := map[string]digest{}
 	return s.serve(g, streamOptions{service: service}, func() (message, error) {
-		m, err := g.Recv()
-		if err != nil {
+		in := sotwMessage{last: last}
+		if err := g.RecvMsg(&in); err != nil {
 			return message{}, err
 		}
+		m := &in.request
 		return message{
-			typeURL: m.GetTypeUrl(),
+			typeURL: m.GetTypeUrl(), noted: in.note,
 			request: request{
 				node: m.GetNode(), nonce: m.GetResponseNonce(), nack: m.GetErrorDetail() != nil, detail: m.GetErrorDetail().GetMessage(),
-				version: m.GetVersionInfo(), names: m.GetResourceNames(),
+				version: m.GetVersionInfo(), names: m.GetResourceNames(), digest: in.names,
 			},
 		}, nil
 	})
@@ -191,4 +193,5 @@ func (s *Server) delta(g deltaStream, service string) error {
 type message struct {
 	request
 	typeURL string
+	noted   func(kind) // SotW: is told the kind, if it is served
 }

@@ -44,15 +44,15 @@ type stream struct {
 type subscription struct {
 	asked    bool // a request has come
 	wildcard bool
-	legacy   bool     // the wildcard is that of an empty first request
-	answer   bool     // the next response is due even if it is empty
-	stale    bool     // something was marked since the last whole response
-	stalled  bool     // something is due and the window is full
-	dirty    int      // subs that are marked
-	unknown  int      // subs of which the client holds something unknown
-	names    []string // SotW: of the last request
-	partial  bool     // SotW: that request had a stale nonce, and new names of it are not marked yet
-	nonce    string   // of the last response
+	legacy   bool   // the wildcard is that of an empty first request
+	answer   bool   // the next response is due even if it is empty
+	stale    bool   // something was marked since the last whole response
+	stalled  bool   // something is due and the window is full
+	dirty    int    // subs that are marked
+	unknown  int    // subs of which the client holds something unknown
+	digest   digest // SotW: of the names of the last request
+	partial  bool   // SotW: that request had a stale nonce, and new names of it are not marked yet
+	nonce    string // of the last response
 	subs     map[string]*sub
 	queue    []*sub // marked ones, and leftovers that are marked no more
 	removals []*sub // of clusters in delta: sent after everything else
