@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
+	"strings"
 	"time"
 )
 
@@ -34,10 +35,11 @@ func main() {
 		shapes:  []shape{{10, 100}, {100, 100}, {1000, 100}, {100, 10_000}},
 		servers: []string{ours, linear, snapshot},
 	}
-	var child, only string
+	var child, only, shapes string
 	var quick bool
 	flag.StringVar(&child, "serve", "", "be the server: "+ours+", "+linear+" or "+snapshot)
 	flag.StringVar(&only, "only", ".", "regular expression: only these rows, such as '100x10000 delta slicecast'")
+	flag.StringVar(&shapes, "shapes", "", "streams x names, such as 10x100,100x100; default those of the table")
 	flag.IntVar(&o.services, "services", 10_000, "services of 10 endpoints")
 	flag.IntVar(&o.changes, "changes", 100, "most changes of a row")
 	flag.DurationVar(&o.patience, "patience", 15*time.Second, "begin no further change of a row after so long")
@@ -46,18 +48,36 @@ func main() {
 	if quick {
 		o.services, o.shapes, o.patience = 1000, []shape{{10, 100}, {100, 100}, {100, 1000}}, 5*time.Second
 	}
+	var err error
+	if shapes != "" {
+		o.shapes, err = parseShapes(shapes)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	var err error
-	if child != "" {
+	switch {
+	case err != nil:
+	case child != "":
 		err = serve(ctx, child, o.services)
-	} else if o.only, err = regexp.Compile(only); err == nil {
-		err = run(ctx, o, os.Stdout)
+	default:
+		if o.only, err = regexp.Compile(only); err == nil {
+			err = run(ctx, o, os.Stdout)
+		}
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+func parseShapes(text string) (all []shape, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		var sh shape
+		if n, err := fmt.Sscanf(part, "%dx%d", &sh.streams, &sh.names); err != nil || n != 2 || sh.streams < 1 || sh.names < 1 {
+			return nil, fmt.Errorf("-shapes: %q is not STREAMSxNAMES", part)
+		}
+		all = append(all, sh)
+	}
+	return all, nil
 }
 
 // columns are those of the table. The ratios are to LinearCache in the same run.
