@@ -3,7 +3,6 @@ package xdsserver
 import (
 	"fmt"
 	"hash/maphash"
-	"maps"
 	"slices"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -14,6 +13,9 @@ import (
 
 // namesField is resource_names of a DiscoveryRequest.
 const namesField = 3
+
+// nameTag is the tag of a name on the wire.
+const nameTag = namesField<<3 | byte(protowire.BytesType)
 
 // digest stands for the names of a SotW request: a client repeats them all with each acknowledgement, 400 kB for 10,000
 // names. The hash has a seed of this process, so nobody can make two lists that share it.
@@ -77,6 +79,14 @@ func (m *sotwMessage) note(k kind) { m.last[k.typeURL()] = m.names }
 // namesRegion tells where the names of an encoded request are; whole says that they are all there, one after another.
 func namesRegion(b []byte) (from, to int, whole bool) {
 	for at := 0; at < len(b); {
+		if at == to && to > from { // The next name, as most are: short.
+			for at+1 < len(b) && b[at] == nameTag && b[at+1] < 0x80 && at+2+int(b[at+1]) <= len(b) {
+				at += 2 + int(b[at+1])
+			}
+			if to = at; at == len(b) {
+				break
+			}
+		}
 		field, kind, n := protowire.ConsumeTag(b[at:])
 		if n < 0 {
 			return 0, 0, false
@@ -101,14 +111,17 @@ func namesRegion(b []byte) (from, to int, whole bool) {
 }
 
 // wanted lists what a SotW client asked for last.
-func (t *subscription) wanted() (names []string) {
+func (h *Hub) wanted(st *stream, k kind) (names []string) {
+	t := &st.types[k]
 	if t.wildcard && !t.legacy {
 		names = append(names, allNames)
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.subs)) {
-		if t.subs[name].named {
+	for name, s := range t.subs {
+		if s.named {
 			names = append(names, name)
 		}
 	}
+	names = append(names, h.settledNames(st, k)...)
+	slices.Sort(names)
 	return names
 }

@@ -108,12 +108,16 @@ func (h *Hub) look(st *stream) (clientLook, bool) {
 		if ended || !t.asked {
 			continue
 		}
-		look := typeLook{kind: k, wildcard: t.wildcard, window: len(t.window), answers: t.answers, resources: make([]resourceLook, 0, len(t.subs))}
+		look := typeLook{kind: k, wildcard: t.wildcard, window: len(t.window), answers: t.answers, resources: make([]resourceLook, 0, len(t.subs)+t.settled)}
 		for name, s := range t.subs {
 			known, _ := h.isKnown(s.e)
 			standing, version := h.standingOf(s)
 			look.resources = append(look.resources, resourceLook{name, version, standing, known})
 		}
+		h.eachSettled(st, k, func(e *entry) {
+			known, _ := h.isKnown(e)
+			look.resources = append(look.resources, resourceLook{e.id.name, e.current.version, standingSynced, known})
+		})
 		c.types = append(c.types, look)
 	}
 	h.mu.Unlock()

@@ -19,8 +19,11 @@ type entry struct {
 	name    Name
 	formed  bool      // name means something
 	current *resource // nil: a cluster that is not there, or an assignment of which too little is known to answer
-	subs    []*sub
-	alive   []held // the versions that some client has, or is on its way to have
+	subs    []*sub    // those that have something to say, or to hear
+	settled numbers   // of the streams whose clients hold current, acknowledged, and have nothing else to say
+	loose   numbers   // those of them that only a wildcard subscribes
+	place   int       // in its group
+	alive   []held    // the versions that some client has, or is on its way to have
 }
 
 // held counts who refers to one version.
@@ -29,7 +32,7 @@ type held struct {
 	n        int
 }
 
-// sub is a resource on a stream.
+// sub is a resource on a stream, while it is not settled.
 type sub struct {
 	st       *stream
 	e        *entry
@@ -57,12 +60,7 @@ type change struct {
 
 // entry gives the resource of that name as a stream sees it, made at its first subscription.
 func (h *Hub) entry(st *stream, k kind, name string) *entry {
-	id := entryID{kind: k, name: name}
-	if k == assignments {
-		id.view = st.view
-	} else {
-		id.view.Scope = st.view.Scope
-	}
+	id := h.idOf(st, k, name)
 	if e := h.entries[id]; e != nil {
 		return e
 	}
@@ -70,6 +68,7 @@ func (h *Hub) entry(st *stream, k kind, name string) *entry {
 	parsed, err := ParseName(name)
 	e.name, e.formed = parsed, err == nil
 	h.entries[id] = e
+	h.join(e)
 	svc := e.name.service()
 	if h.byService[svc] == nil {
 		h.byService[svc] = map[*entry]struct{}{}
@@ -83,6 +82,17 @@ func (h *Hub) entry(st *stream, k kind, name string) *entry {
 		h.metrics.unknownNames.Inc()
 	}
 	return e
+}
+
+// idOf gives the id of the resource of that name as a stream sees it.
+func (h *Hub) idOf(st *stream, k kind, name string) entryID {
+	id := entryID{kind: k, name: name}
+	if k == assignments {
+		id.view = st.view
+	} else {
+		id.view.Scope = st.view.Scope
+	}
+	return id
 }
 
 // isKnown reports whether a name resolves to a service that may be seen, and whether to one that is hidden.
@@ -149,6 +159,9 @@ func sameResource(a, b *resource) bool {
 
 // setCurrent replaces the current version of a resource.
 func (h *Hub) setCurrent(e *entry, r *resource) {
+	for n := range e.settled.each { // They hold what was current.
+		h.revive(h.numbered[n], e)
+	}
 	e.hold(r)
 	e.release(e.current)
 	if e.current != nil && e.current.fallback {
@@ -192,13 +205,13 @@ func (e *entry) release(r *resource) {
 // subscribe gives the sub of a name, a new one if need be.
 func (h *Hub) subscribe(st *stream, k kind, name string) *sub {
 	t := &st.types[k]
-	if s := t.subs[name]; s != nil {
+	if s := h.find(st, k, name); s != nil {
 		return s
 	}
 	e := h.entry(st, k, name)
-	s := &sub{st: st, e: e, at: len(e.subs)}
-	e.subs = append(e.subs, s)
-	t.subs[e.id.name] = s
+	s := &sub{st: st, e: e}
+	e.add(s)
+	t.put(s)
 	if _, ghost := t.ghosts[name]; ghost {
 		t.inherit(s)
 	}
@@ -228,11 +241,7 @@ func (h *Hub) unsubscribe(s *sub) {
 	if len(s.flight) > 0 {
 		t.ghosts[e.id.name] = struct{}{}
 	}
-	last := len(e.subs) - 1
-	e.subs[s.at] = e.subs[last]
-	e.subs[s.at].at = s.at
-	e.subs[last] = nil
-	e.subs = e.subs[:last]
+	e.drop(s)
 	e.release(s.acked)
 	for _, r := range s.flight {
 		e.release(r)
@@ -242,11 +251,33 @@ func (h *Hub) unsubscribe(s *sub) {
 	}
 	h.settleChange(s.cause, false)
 	s.cause = nil
-	delete(t.subs, e.id.name)
-	if last > 0 {
+	t.delete(e.id.name)
+	h.discard(e)
+}
+
+// add and drop keep the subs of an entry that have something to say.
+func (e *entry) add(s *sub) {
+	s.at = len(e.subs)
+	e.subs = append(e.subs, s)
+}
+
+func (e *entry) drop(s *sub) {
+	last := len(e.subs) - 1
+	e.subs[s.at] = e.subs[last]
+	e.subs[s.at].at = s.at
+	e.subs[last] = nil
+	if e.subs = e.subs[:last]; last == 0 {
+		e.subs = nil
+	}
+}
+
+// discard removes an entry that nobody subscribes to.
+func (h *Hub) discard(e *entry) {
+	if len(e.subs) > 0 || !e.settled.empty() {
 		return
 	}
 	h.setCurrent(e, nil)
+	h.leave(e)
 	delete(h.entries, e.id)
 	svc := e.name.service()
 	delete(h.byService[svc], e)

@@ -60,6 +60,11 @@ func (h *Hub) holders(match func(netip.AddrPort) bool) []Holder {
 					grips[s.st] = max(grips[s.st], g)
 				}
 			}
+			if v.resource == e.current {
+				for n := range e.settled.each {
+					grips[h.numbered[n]] = max(grips[h.numbered[n]], g)
+				}
+			}
 		}
 	}
 	var out []Holder
@@ -109,6 +114,10 @@ func (h *Hub) remember(st *stream) {
 			}
 		}
 	}
+	h.eachSettled(st, assignments, func(e *entry) {
+		o.names = append(o.names, e.id.name)
+		held[e.current] = struct{}{}
+	})
 	for r := range held {
 		o.held = append(o.held, r)
 	}
@@ -119,17 +128,11 @@ func (h *Hub) remember(st *stream) {
 // wanting counts the open streams of an orphan's node and host that want one of its names.
 func (h *Hub) wanting(o *orphan) (n int) {
 	for st := range h.streams {
-		if st.node == o.Node && hostOf(st.peer) == o.host && slices.ContainsFunc(o.names, st.wants) {
+		if st.node == o.Node && hostOf(st.peer) == o.host && slices.ContainsFunc(o.names, func(name string) bool { return h.has(st, assignments, name) }) {
 			n++
 		}
 	}
 	return n
-}
-
-// wants reports whether the client wants an assignment of that name.
-func (st *stream) wants(name string) bool {
-	_, wants := st.types[assignments].subs[name]
-	return wants
 }
 
 // forget drops orphans whose proxies count as lost.
@@ -143,7 +146,7 @@ func (h *Hub) forget() {
 // other names; of two clients with one node id, neither proves anything for the other.
 func (h *Hub) acknowledged(st *stream) {
 	t := &st.types[assignments]
-	if !st.acked && t.asked && len(t.subs) > 0 && t.dirty == 0 && t.unknown == 0 && len(t.window) == 0 {
+	if !st.acked && t.asked && len(t.subs)+t.settled > 0 && t.dirty == 0 && t.unknown == 0 && len(t.window) == 0 {
 		st.acked = holdsAll(t)
 	}
 	if len(h.orphans) == 0 || st.node == "" || !st.isClean() {
@@ -151,12 +154,13 @@ func (h *Hub) acknowledged(st *stream) {
 	}
 	host := hostOf(st.peer)
 	h.orphans = slices.DeleteFunc(h.orphans, func(o *orphan) bool {
-		return o.Node == st.node && o.host == host && !o.shared && !slices.ContainsFunc(o.names, func(name string) bool { return !st.wants(name) }) &&
+		return o.Node == st.node && o.host == host && !o.shared && !slices.ContainsFunc(o.names, func(name string) bool { return !h.has(st, assignments, name) }) &&
 			h.wanting(o) <= 1
 	})
 }
 
-// holdsAll reports whether a client holds the current version of everything it wants, by its own first request.
+// holdsAll reports whether a client holds the current version of everything it wants, by its own first request. What is
+// settled it holds.
 func holdsAll(t *subscription) bool {
 	for _, s := range t.subs {
 		if s.acked == nil || s.acked != s.e.current {

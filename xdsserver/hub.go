@@ -24,6 +24,8 @@ type Hub struct {
 	lostFor  time.Duration // how long an ended stream is remembered
 
 	entries   map[entryID]*entry
+	groups    map[groupID][]*entry
+	numbered  []*stream // by number; nil where none is open
 	byService map[serviceID]map[*entry]struct{}
 	catalog   map[serviceID]map[string]clusterSpec // the merged ports of each service, by resource name
 	streams   map[*stream]struct{}
@@ -37,7 +39,7 @@ type Hub struct {
 func newHub(mu *sync.Mutex, store *Store, m *metrics, maxViews int, lostFor time.Duration) *Hub {
 	h := &Hub{
 		mu: mu, store: store, metrics: m, now: time.Now, maxViews: maxViews, lostFor: lostFor,
-		entries: map[entryID]*entry{}, byService: map[serviceID]map[*entry]struct{}{},
+		entries: map[entryID]*entry{}, groups: map[groupID][]*entry{}, byService: map[serviceID]map[*entry]struct{}{},
 		catalog: map[serviceID]map[string]clusterSpec{}, streams: map[*stream]struct{}{}, views: map[View]int{},
 		changed: make(chan struct{}),
 	}
@@ -121,7 +123,7 @@ func (h *Hub) refreshCatalog(id serviceID, cause *change) {
 		for st := range h.streams {
 			// A port that is not new may be new to a client that does not see all clusters.
 			t := &st.types[clusters]
-			if t.wildcard && (!known || st.scope.access != nil && t.subs[name] == nil) && h.lists(st, name) {
+			if t.wildcard && (!known || st.scope.access != nil && !h.has(st, clusters, name)) && h.lists(st, name) {
 				h.mark(h.subscribe(st, clusters, name), cause)
 			}
 		}
@@ -172,6 +174,7 @@ func (h *Hub) open(o streamOptions) *stream {
 	h.opened++
 	st := newStream(o, h.opened, h.now())
 	h.streams[st] = struct{}{}
+	h.number(st)
 	h.metrics.streams.WithLabelValues(o.service, o.protocol()).Inc()
 	h.signal()
 	return st
@@ -187,6 +190,7 @@ func (h *Hub) end(st *stream) {
 		for _, s := range st.types[k].subs {
 			h.unsubscribe(s)
 		}
+		h.eachSettled(st, k, func(e *entry) { h.leaveSettled(st, e) })
 		for _, r := range st.types[k].window {
 			for _, it := range r.items {
 				h.settleChange(it.cause, false)
@@ -195,6 +199,7 @@ func (h *Hub) end(st *stream) {
 		}
 	}
 	delete(h.streams, st)
+	h.numbered[st.place] = nil
 	if st.known {
 		if h.views[st.view]--; h.views[st.view] == 0 {
 			delete(h.views, st.view)

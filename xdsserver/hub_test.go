@@ -296,7 +296,7 @@ func (w *world) checkCounts() {
 		if e.current != nil {
 			n[e.current]++
 		}
-		if len(e.subs) == 0 {
+		if len(e.subs) == 0 && e.settled.empty() {
 			w.t.Fatalf("%s is kept without a subscriber", e.id.name)
 		}
 		for i, s := range e.subs {
@@ -321,6 +321,42 @@ func (w *world) checkCounts() {
 	}
 }
 
+// checkSettled counts the settled subscriptions anew.
+func (w *world) checkSettled() {
+	w.t.Helper()
+	n := map[*stream][kinds]int{}
+	for _, e := range w.hub.entries {
+		for place := range e.settled.each {
+			st := w.hub.numbered[place]
+			if st == nil || st.types[e.id.kind].subs[e.id.name] != nil || e.current == nil {
+				w.t.Fatalf("%s: stream %d has it settled, and should not", e.id.name, place)
+			}
+			counts := n[st]
+			counts[e.id.kind]++
+			n[st] = counts
+		}
+	}
+	for st := range w.hub.streams {
+		for k := range kinds {
+			if st.types[k].settled != n[st][k] {
+				w.t.Fatalf("%d of %s are settled, %d are counted", n[st][k], k, st.types[k].settled)
+			}
+		}
+	}
+}
+
+// checkRest fails if a sub of a client that has accepted everything takes memory and has nothing to say.
+func (w *world) checkRest(p *peerModel) {
+	w.t.Helper()
+	for k := range kinds {
+		for name, s := range p.st.types[k].subs {
+			if s.e.current != nil && s.acked == s.e.current && s.rejected == nil {
+				w.t.Fatalf("%s (delta %t) rests with %s of %s and has a sub of it", p.node, p.st.delta, name, k)
+			}
+		}
+	}
+}
+
 // settle lets every open client take and accept everything, then compares what it has with what is.
 func (w *world) settle() {
 	w.t.Helper()
@@ -335,8 +371,9 @@ func (w *world) settle() {
 		if p.closed {
 			continue
 		}
+		w.checkRest(p)
 		for name := range p.wants[assignments] {
-			s := p.st.types[assignments].subs[name]
+			s := w.hub.find(p.st, assignments, name)
 			if s == nil {
 				w.t.Fatalf("%s wants %s and is not subscribed", p.node, name)
 			}
@@ -373,12 +410,12 @@ func (w *world) checkClusters(p *peerModel) {
 		}
 	}
 	for name := range p.wants[clusters] {
-		if s := p.st.types[clusters].subs[name]; s != nil && s.e.current != nil {
+		if s := w.hub.find(p.st, clusters, name); s != nil && s.e.current != nil {
 			want[name] = true
 		}
 	}
 	for name := range want {
-		if s := p.st.types[clusters].subs[name]; p.has[clusters][name] == nil && (s == nil || s.rejected == nil) {
+		if s := w.hub.find(p.st, clusters, name); p.has[clusters][name] == nil && (s == nil || s.rejected == nil) {
 			w.t.Fatalf("%s (delta %t) lacks the cluster %s", p.node, p.st.delta, name)
 		}
 	}
@@ -399,6 +436,7 @@ func TestRandomClientsEndUpWithWhatIsThere(t *testing.T) {
 				w.checkHolders()
 				if i%50 == 0 {
 					w.checkCounts()
+					w.checkSettled()
 				}
 			}
 			w.settle()
@@ -408,7 +446,7 @@ func TestRandomClientsEndUpWithWhatIsThere(t *testing.T) {
 					w.hub.end(p.st)
 				}
 			}
-			if n := len(w.hub.entries) + len(w.hub.byService) + len(w.hub.streams) + len(w.hub.views); n > 0 {
+			if n := len(w.hub.entries) + len(w.hub.byService) + len(w.hub.streams) + len(w.hub.views) + len(w.hub.groups); n > 0 {
 				t.Errorf("%d things are left behind", n)
 			}
 		})

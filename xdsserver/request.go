@@ -88,7 +88,7 @@ func (h *Hub) requestDelta(st *stream, t *subscription, r request, first bool) {
 		h.ask(s, r, first)
 	}
 	for _, name := range r.unsubscribe {
-		h.dropName(st, t, name)
+		h.dropName(st, r.kind, name)
 	}
 	t.answer = t.answer || first && t.wildcard
 }
@@ -113,7 +113,7 @@ func (h *Hub) subscribeAll(st *stream, t *subscription, r request, first bool) {
 		return
 	}
 	for name := range r.initial {
-		if t.subs[name] == nil {
+		if !h.has(st, r.kind, name) {
 			h.ask(h.subscribe(st, r.kind, name), r, first)
 		}
 	}
@@ -137,6 +137,7 @@ func (h *Hub) adopt(s *sub, version string) {
 			s.acked, s.sent = current, current
 			s.e.hold(current)
 		}
+		h.rest(s)
 		return
 	}
 	for _, a := range s.e.alive {
@@ -161,7 +162,8 @@ func (h *Hub) suspect(s *sub) {
 
 // dropName ends the subscription to a name. While there is a wildcard, the client is told what that makes of it: the
 // resource again, or its removal.
-func (h *Hub) dropName(st *stream, t *subscription, name string) {
+func (h *Hub) dropName(st *stream, k kind, name string) {
+	t := &st.types[k]
 	if name == allNames {
 		t.wildcard, t.legacy = false, false
 		for _, s := range t.subs {
@@ -169,9 +171,14 @@ func (h *Hub) dropName(st *stream, t *subscription, name string) {
 				h.unsubscribe(s)
 			}
 		}
+		h.eachSettled(st, k, func(e *entry) {
+			if e.loose.has(st.place) {
+				h.leaveSettled(st, e)
+			}
+		})
 		return
 	}
-	s := t.subs[name]
+	s := h.find(st, k, name)
 	switch {
 	case s == nil:
 	case t.wildcard:
@@ -200,12 +207,16 @@ func (h *Hub) requestSotW(st *stream, t *subscription, r request, first bool) {
 		if !t.partial {
 			return
 		}
-		r.names = t.wanted()
+		r.names = h.wanted(st, r.kind)
 	}
 	t.legacy, t.digest, t.partial = false, r.digest, stale
 	h.setWildcard(st, t, r, slices.Contains(r.names, allNames), first)
 	for _, name := range r.names {
 		if name == allNames {
+			continue
+		}
+		if e := h.settledOn(st, r.kind, name); e != nil {
+			e.loose.remove(st.place)
 			continue
 		}
 		s := h.subscribe(st, r.kind, name)
@@ -235,6 +246,17 @@ func (h *Hub) setWildcard(st *stream, t *subscription, r request, all, first boo
 			h.unsubscribe(s)
 		}
 	}
+	h.eachSettled(st, r.kind, func(e *entry) {
+		_, keep := wanted[e.id.name]
+		switch {
+		case keep:
+			e.loose.remove(st.place)
+		case t.wildcard && r.kind == clusters && h.isMerged(e):
+			e.loose.add(st.place)
+		default:
+			h.leaveSettled(st, e)
+		}
+	})
 	if t.wildcard && !was {
 		h.subscribeAll(st, t, r, first)
 	}
@@ -293,6 +315,7 @@ func (h *Hub) answered(st *stream, r *response, nack bool) {
 			s.unknown = false
 			st.types[r.kind].unknown--
 		}
+		h.rest(s)
 	}
 	if r.kind == assignments && !nack {
 		st.acked = true

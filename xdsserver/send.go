@@ -106,6 +106,7 @@ func (h *Hub) takeDirty(t *subscription) (items []item) {
 			h.clean(s)
 			h.settleChange(s.cause, false)
 			s.cause = nil
+			h.rest(s)
 		default:
 			if size > 0 && size+current.size() > maxResponse {
 				t.queue = slices.Delete(t.queue, 0, n)
@@ -116,6 +117,9 @@ func (h *Hub) takeDirty(t *subscription) (items []item) {
 		}
 	}
 	t.queue = slices.Delete(t.queue, 0, n)
+	if len(t.queue) == 0 && cap(t.queue) > keptSubs {
+		t.queue = nil
+	}
 	return items
 }
 
@@ -175,7 +179,7 @@ func (h *Hub) take(s *sub) item {
 	s.flight = append(s.flight, it.resource)
 	s.e.hold(it.resource)
 	if k, has := s.e.id.kind.follower(); has && it.resource != nil && renewed {
-		if a := s.st.types[k].subs[s.e.id.name]; a != nil {
+		if a := h.find(s.st, k, s.e.id.name); a != nil {
 			a.force = true
 			h.mark(a, nil)
 		}
@@ -246,6 +250,7 @@ func (h *Hub) wholeResponse(st *stream, t *subscription, k kind) *response {
 		}
 		return nil
 	}
+	h.reviveAll(st, k)
 	var items []item
 	for _, s := range t.subs {
 		if h.target(s) != nil {

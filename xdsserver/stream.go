@@ -36,6 +36,7 @@ type stream struct {
 	acked  bool // it has acknowledged an assignment, or proved to hold the current ones
 	ended  bool // it has been removed: nothing may be added to it
 	nonce  uint64
+	place  uint32 // its number among the open streams
 	types  [kinds]subscription
 	wake   chan struct{} // of capacity 1: there may be something to send
 }
@@ -44,18 +45,20 @@ type stream struct {
 type subscription struct {
 	asked    bool // a request has come
 	wildcard bool
-	legacy   bool   // the wildcard is that of an empty first request
-	answer   bool   // the next response is due even if it is empty
-	stale    bool   // something was marked since the last whole response
-	stalled  bool   // something is due and the window is full
-	dirty    int    // subs that are marked
-	unknown  int    // subs of which the client holds something unknown
-	digest   digest // SotW: of the names of the last request
-	partial  bool   // SotW: that request had a stale nonce, and new names of it are not marked yet
-	nonce    string // of the last response
-	subs     map[string]*sub
-	queue    []*sub // marked ones, and leftovers that are marked no more
-	removals []*sub // of clusters in delta: sent after everything else
+	legacy   bool            // the wildcard is that of an empty first request
+	answer   bool            // the next response is due even if it is empty
+	stale    bool            // something was marked since the last whole response
+	stalled  bool            // something is due and the window is full
+	dirty    int             // subs that are marked
+	unknown  int             // subs of which the client holds something unknown
+	digest   digest          // SotW: of the names of the last request
+	partial  bool            // SotW: that request had a stale nonce, and new names of it are not marked yet
+	nonce    string          // of the last response
+	subs     map[string]*sub // those that are not settled
+	settled  int             // how many are
+	most     int             // entries that the map has had
+	queue    []*sub          // marked ones, and leftovers that are marked no more
+	removals []*sub          // of clusters in delta: sent after everything else
 	window   []*response
 	answers  answers
 	ghosts   map[string]struct{} // names that were unsubscribed while a response with them was out
