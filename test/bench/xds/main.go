@@ -41,7 +41,7 @@ func main() {
 	flag.StringVar(&only, "only", ".", "regular expression: only these rows, such as '100x10000 delta slicecast'")
 	flag.StringVar(&shapes, "shapes", "", "streams x names, such as 10x100,100x100; default those of the table")
 	flag.IntVar(&o.services, "services", 10_000, "services of 10 endpoints")
-	flag.IntVar(&o.changes, "changes", 100, "most changes of a row")
+	flag.IntVar(&o.changes, "changes", 300, "most changes of a row")
 	flag.DurationVar(&o.patience, "patience", 15*time.Second, "begin no further change of a row after so long")
 	flag.BoolVar(&quick, "quick", false, "1,000 services, and without the most expensive rows")
 	flag.Parse()

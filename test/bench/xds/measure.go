@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	loading = 8                      // clients that connect at a time
-	apart   = 10 * time.Millisecond  // between a change that is everywhere and the next one
+	loading = 8                     // clients that connect at a time
+	apart   = 10 * time.Millisecond // between a change that is everywhere and the next one
+	warming = 2
 	quiet   = 500 * time.Millisecond // after which nothing more is on its way
 )
 
@@ -128,17 +129,15 @@ func (a *awaited) arrive(client int, at time.Time) {
 	}
 }
 
-func (a *awaited) expect(clients int, wants func(client int) bool) (left int) {
+func (a *awaited) expect(clients int, wants func(client int) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.pending = make([]bool, clients)
+	a.pending, a.left = make([]bool, clients), 0
 	for i := range a.pending {
 		if a.pending[i] = wants(i); a.pending[i] {
-			left++
+			a.left++
 		}
 	}
-	a.left = left
-	return left
 }
 
 // run is a row under way.
@@ -222,9 +221,16 @@ func (run *rowRun) namesOf(client int) (names []string) {
 	return names
 }
 
-// change makes changes one after another.
+// change makes changes one after another. The first few, after the collection that told the memory, do not count.
 func (run *rowRun) change(ctx context.Context, r *result) error {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same services in each run
+	n := 0
+	for range warming {
+		n++
+		if _, err := run.one(ctx, random, n); err != nil {
+			return err
+		}
+	}
 	before, err := run.server.cpu()
 	if err != nil {
 		return err
@@ -232,25 +238,12 @@ func (run *rowRun) change(ctx context.Context, r *result) error {
 	bytesBefore := run.received()
 	var took []time.Duration
 	for started := time.Now(); len(took) < run.changes && (len(took) < 3 || time.Since(started) < run.patience); {
-		service := random.IntN(min(run.services, run.streams*run.names))
-		if run.waits.expect(len(run.clients), func(c int) bool { return run.wants(c, service) }) == 0 {
-			continue
-		}
-		from := time.Now()
-		if _, err := run.server.ask(fmt.Sprint("change ", service, " ", len(took)+1)); err != nil {
+		n++
+		d, err := run.one(ctx, random, n)
+		if err != nil {
 			return err
 		}
-		select {
-		case at := <-run.waits.done:
-			took = append(took, at.Sub(from))
-		case <-time.After(2 * time.Minute):
-			return fmt.Errorf("change %d did not reach all in two minutes", len(took)+1)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if err := pause(ctx, apart); err != nil {
-			return err
-		}
+		took = append(took, d)
 	}
 	if err := pause(ctx, quiet); err != nil {
 		return err
@@ -259,11 +252,29 @@ func (run *rowRun) change(ctx context.Context, r *result) error {
 	if err != nil {
 		return err
 	}
-	n := len(took)
 	slices.Sort(took)
-	r.changes, r.cpu, r.p50, r.p99 = n, (after-before)/time.Duration(n), took[n/2], took[min(n*99/100, n-1)]
-	r.sent = (run.received() - bytesBefore) / int64(n)
+	r.changes, r.cpu = len(took), (after-before)/time.Duration(len(took))
+	r.p50, r.p99 = took[len(took)/2], took[min(len(took)*99/100, len(took)-1)]
+	r.sent = (run.received() - bytesBefore) / int64(len(took))
 	return nil
+}
+
+// one makes the nth change, to a service that somebody subscribes to, and gives the time until all who do have it.
+func (run *rowRun) one(ctx context.Context, random *rand.Rand, n int) (time.Duration, error) {
+	service := random.IntN(min(run.services, run.streams*run.names))
+	run.waits.expect(len(run.clients), func(c int) bool { return run.wants(c, service) })
+	from := time.Now()
+	if _, err := run.server.ask(fmt.Sprint("change ", service, " ", n)); err != nil {
+		return 0, err
+	}
+	select {
+	case at := <-run.waits.done:
+		return at.Sub(from), pause(ctx, apart)
+	case <-time.After(2 * time.Minute):
+		return 0, fmt.Errorf("change %d did not reach all in two minutes", n)
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 }
 
 func (run *rowRun) received() (n int64) {
