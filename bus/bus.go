@@ -112,6 +112,8 @@ func (b *Bus) open(ctx context.Context) error {
 		case err == nil:
 		case b.cfg.Server != nil:
 			return err
+		case spec.Name == proxiesStream && errors.Is(err, ErrNoPermission):
+			b.log.Debug("the list of proxies is not for this client", "err", err)
 		default:
 			b.log.Warn("stream of the bus is not ready", "err", err)
 		}
@@ -161,6 +163,9 @@ func (b *Bus) States() *States { return &States{b} }
 
 // Queries are the questions and answers.
 func (b *Bus) Queries() *Queries { return &Queries{b} }
+
+// ClaimTTL is how long what this process announces or claims outlives it.
+func (b *Bus) ClaimTTL() time.Duration { return b.cfg.ClaimTTL }
 
 // Connected reports whether the connection stands.
 func (b *Bus) Connected() bool { return b.link.connected() }

@@ -33,6 +33,9 @@ type Config struct {
 	// EventsBytes, StateBytes and HistoryBytes limit the streams; default 2 GiB, 2 GiB, 1 GiB.
 	EventsBytes, StateBytes, HistoryBytes int64
 
+	// Proxies says that this client makes the list of proxies when it is missing: xDS replicas and operators do.
+	Proxies bool
+
 	// RetryMin and RetryMax space the sessions of a reader after failures; default 1 s and 60 s.
 	RetryMin, RetryMax time.Duration
 	// RefreshEvery is how often, give or take a half, a reader opens a new session without need, against whatever no

@@ -61,7 +61,8 @@ func as(t *testing.T, s *extServer, user, inbox string) role {
 		}
 	})
 	password := strings.ReplaceAll(strings.ToLower(user), "-", "_") + "-password"
-	b := connect(t, bus.Config{URLs: []string{s.url}, User: user, Password: password, InboxPrefix: inbox, Log: log, Metrics: reg, ClaimTTL: 15 * time.Second})
+	b := connect(t, bus.Config{URLs: []string{s.url}, User: user, Password: password, InboxPrefix: inbox, Log: log, Metrics: reg, ClaimTTL: 15 * time.Second,
+		Proxies: user == "admin" || user == "xds" || user == "reader"})
 	if !b.Connected() {
 		t.Fatalf("%s is not connected", user)
 	}
@@ -153,6 +154,12 @@ func purge(b *bus.Bus) func() error {
 	}
 }
 
+func putProxy(b *bus.Bus) func() error {
+	return func() error {
+		return b.Proxies().Put(context.Background(), []bus.ProxyEntry{{Replica: "r", Stream: "1", Body: []byte("x"), TTL: time.Hour}})
+	}
+}
+
 func key(cluster string) endpoint.Key {
 	return endpoint.Key{Cluster: cluster, Namespace: "prod", Service: "shop"}
 }
@@ -215,6 +222,7 @@ func watcherWorks(t *testing.T, s *extServer, admin role) {
 	w.refuses(t, "another cluster's record", putRecord(w.Bus, "cb"))
 	w.refuses(t, "reading another cluster's event", getEvent(w.Bus, "cb"))
 	w.refuses(t, "a state", putState(w.Bus))
+	w.refuses(t, "the list of proxies", putProxy(w.Bus))
 	w.refuses(t, "a purge", purge(w.Bus))
 	w.refusesFollow(t, "following another cluster", func(ctx context.Context, h func(ledger.Notice) error) error {
 		return w.Events().Follow(ctx, "cb", true, h)
@@ -265,6 +273,7 @@ func projectorWorks(t *testing.T, s *extServer) {
 	p.refuses(t, "an event", put(p.Bus, "ca"))
 	p.refuses(t, "a record", putRecord(p.Bus, "ca"))
 	p.refuses(t, "a checkpoint of events", func() error { _, err := p.Events().Certify(t.Context(), "ca", cp, 0); return err })
+	p.refuses(t, "the list of proxies", putProxy(p.Bus))
 	p.refuses(t, "a purge", purge(p.Bus))
 	p.said(t, 2)
 }
@@ -292,6 +301,19 @@ func xdsWorks(t *testing.T, s *extServer) {
 	}
 	announce(t, x.Bus, "xds", "x")
 	members(t, x.Bus, "xds").wait(t, "x")
+	who := roster(t, x.Bus, "xds", func([]bus.Member) {})
+	eventually(t, "the roster as of now", func() bool {
+		set, err := who.Read(t.Context())
+		return err == nil && len(set) == 1
+	})
+	save(t, "its list of proxies", putProxy(x.Bus))
+	l := &list{}
+	follow, unfollow := context.WithCancel(t.Context())
+	followed := make(chan error, 1)
+	go func() { followed <- x.Proxies().Follow(follow, l) }()
+	l.becomes(t, map[string]string{"r.1": "x"})
+	unfollow()
+	must(t, <-followed)
 	x.quietly(t)
 
 	x.refuses(t, "an event", put(x.Bus, "ca"))
@@ -341,6 +363,7 @@ func readerWorks(t *testing.T, s *extServer) {
 	x.refuses(t, "a record", putRecord(x.Bus, "ca"))
 	x.refuses(t, "a state", putState(x.Bus))
 	x.refuses(t, "a purge", purge(x.Bus))
+	x.refuses(t, "the list of proxies", putProxy(x.Bus))
 	x.refuses(t, "a claim", func() error { _, err := x.Claim(t.Context(), "watcher.dir-ca"); return err })
 	x.refuses(t, "a drain", func() error { _, err := x.Queries().Ask(t.Context(), "drain", nil); return err })
 	x.said(t, 3)

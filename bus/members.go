@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/slicecast/slicecast/internal/endpoint/ledger"
 )
 
@@ -20,6 +18,7 @@ type Member struct {
 	ID    string    // of its Bus, as Bus.ID gives it there
 	Info  []byte    // what it says of itself
 	Since time.Time // when it announced the role, by its own clock; for people
+	Heard time.Time // when the bus last took a heartbeat of it, by the server's clock
 }
 
 func (m Member) same(o Member) bool {
@@ -35,7 +34,15 @@ func (b *Bus) Members(ctx context.Context, role string, handle func([]Member)) e
 	if !isToken(role, "") {
 		return fmt.Errorf("role %q is not made of letters, digits, '-' and '_'", clip(role))
 	}
-	c := &crowd{grace: b.cfg.ClaimTTL, changed: make(chan struct{}, 1), entries: map[string]entry{}}
+	return b.crowd().follow(ctx, b, role, func(c *crowd, ctx context.Context) { c.tell(ctx, handle) })
+}
+
+func (b *Bus) crowd() *crowd {
+	return &crowd{grace: b.cfg.ClaimTTL, changed: make(chan struct{}, 1), moved: make(chan struct{}), entries: map[string]entry{}}
+}
+
+// follow reads the entries of role while tell runs, until ctx ends.
+func (c *crowd) follow(ctx context.Context, b *Bus, role string, tell func(*crowd, context.Context)) error {
 	root := replicasRoot + role + "."
 	var reading sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -47,10 +54,10 @@ func (b *Bus) Members(ctx context.Context, role string, handle func([]Member)) e
 		failed = b.follow(ctx, reader{
 			spec: b.replicasSpec(), filter: root + "*",
 			handle: func(n ledger.Notice) error { c.notice(n.Kind); return nil },
-			entry:  func(m message) error { c.message(strings.TrimPrefix(m.subject, root), m); return nil },
+			entry:  func(m entryMessage) error { c.message(strings.TrimPrefix(m.subject, root), m); return nil },
 		})
 	})
-	c.tell(ctx, handle)
+	tell(c, ctx)
 	reading.Wait()
 	return failed
 }
@@ -60,8 +67,10 @@ type crowd struct {
 	grace   time.Duration
 	changed chan struct{} // something may have changed
 
-	mu      sync.Mutex // guards what follows
-	open    bool       // the snapshot of this session is complete
+	mu      sync.Mutex    // guards what follows
+	open    bool          // the snapshot of this session is complete
+	seq     uint64        // of the last message of this session
+	moved   chan struct{} // closed when one of these has changed
 	entries map[string]entry
 }
 
@@ -79,7 +88,7 @@ func (c *crowd) notice(kind ledger.Kind) {
 	until := time.Time{}
 	switch kind {
 	case ledger.Opened:
-		c.open = false
+		c.open, c.seq = false, 0
 	case ledger.Complete:
 		c.open = true
 		until = time.Now().Add(c.grace)
@@ -96,21 +105,25 @@ func (c *crowd) notice(kind ledger.Kind) {
 }
 
 // message takes an entry, or the marker of one that has gone.
-func (c *crowd) message(id string, m message) {
+func (c *crowd) message(id string, m entryMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.seq = m.seq
 	since, err := time.Parse(time.RFC3339Nano, m.header.get(hSince))
-	if gone := m.header.get(hKVOp) != "" || m.header.get(jetstream.MarkerReasonHeader) != ""; gone || err != nil {
+	if m.gone() || err != nil {
 		delete(c.entries, id) // Claims have no such header.
 	} else {
-		c.entries[id] = entry{Member: Member{ID: id, Info: m.body, Since: since}}
+		c.entries[id] = entry{Member: Member{ID: id, Info: m.body, Since: since, Heard: m.stored}}
 	}
 	if c.open {
 		c.signal()
 	}
 }
 
+// signal says that something may have changed. The lock is held.
 func (c *crowd) signal() {
+	close(c.moved)
+	c.moved = make(chan struct{})
 	select {
 	case c.changed <- struct{}{}:
 	default:

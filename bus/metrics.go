@@ -66,7 +66,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		dropped:    dropped.WithLabelValues(),
 		claimsLost: lost.WithLabelValues(),
 	}
-	for _, stream := range [...]string{eventsStream, stateStream, replicasStream} {
+	for _, stream := range [...]string{eventsStream, stateStream, replicasStream, proxiesStream} {
 		m.snapshot.WithLabelValues(stream)
 		for _, reason := range [...]string{whyStart, whyLost, whyRecreated, whyBack, whyGap, whyEmptied, whyStuck, whyHeartbeat, whyDeleted, whyResync, whyRefresh, whyFailed} {
 			m.sessions.WithLabelValues(stream, reason)

@@ -31,7 +31,19 @@ type reader struct {
 	cluster     string // "" for all
 	headersOnly bool
 	handle      func(ledger.Notice) error
-	entry       func(message) error // takes the place of handle for messages, where they are not notices
+	entry       func(entryMessage) error // takes the place of handle for messages, where they are not notices
+}
+
+// entryMessage is a message of a bucket.
+type entryMessage struct {
+	message
+	seq    uint64
+	stored time.Time // by the server's clock
+}
+
+// gone reports whether it says that an entry was deleted, or has lapsed.
+func (m entryMessage) gone() bool {
+	return m.header.get(hKVOp) != "" || m.header.get(jetstream.MarkerReasonHeader) != ""
 }
 
 // Why a session ends by itself; the cause of its context.
@@ -227,7 +239,7 @@ func (s *session) take(msg jetstream.Msg) error {
 // tell hands on what a message says, or that it was refused.
 func (s *session) tell(m message, md *jetstream.MsgMetadata) error {
 	if s.r.entry != nil {
-		return s.r.entry(m)
+		return s.r.entry(entryMessage{m, md.Sequence.Stream, md.Timestamp})
 	}
 	n, err := s.b.codec.notice(m, s.r.headersOnly)
 	if err != nil {

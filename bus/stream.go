@@ -17,6 +17,9 @@ const (
 	replicasBucket = "SLICECAST_REPLICAS"
 	replicasStream = "KV_" + replicasBucket
 	replicasRoot   = "$KV." + replicasBucket + "."
+	proxiesBucket  = "SLICECAST_PROXIES"
+	proxiesStream  = "KV_" + proxiesBucket
+	proxiesRoot    = "$KV." + proxiesBucket + "."
 )
 
 const (
@@ -29,7 +32,11 @@ const (
 )
 
 func (b *Bus) specs() []jetstream.StreamConfig {
-	return []jetstream.StreamConfig{b.eventsSpec(), b.stateSpec(), b.historySpec(), b.replicasSpec()}
+	specs := []jetstream.StreamConfig{b.eventsSpec(), b.stateSpec(), b.historySpec(), b.replicasSpec()}
+	if b.cfg.Proxies {
+		specs = append(specs, b.proxiesSpec())
+	}
+	return specs
 }
 
 func (b *Bus) eventsSpec() jetstream.StreamConfig {
@@ -69,8 +76,17 @@ func (b *Bus) historySpec() jetstream.StreamConfig {
 // replicasSpec is a key-value bucket as the NATS tools know it. An entry that lapses leaves a marker, so that readers hear
 // of it.
 func (b *Bus) replicasSpec() jetstream.StreamConfig {
+	return b.entries(replicasStream, replicasRoot, "Processes that are alive")
+}
+
+// proxiesSpec is a bucket likewise.
+func (b *Bus) proxiesSpec() jetstream.StreamConfig {
+	return b.entries(proxiesStream, proxiesRoot, "Streams of proxies, open ones and those that ended lately")
+}
+
+func (b *Bus) entries(name, root, about string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: replicasStream, Description: "Processes that are alive", Subjects: []string{replicasRoot + ">"},
+		Name: name, Description: about, Subjects: []string{root + ">"},
 		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, MaxBytes: 64 << 20, MaxMsgSize: maxMessage,
 		Storage: jetstream.FileStorage, Replicas: b.replicas(), MaxConsumers: maxConsumers, Duplicates: time.Minute,
 		AllowRollup: true, DenyDelete: true, AllowDirect: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: markerTTL,

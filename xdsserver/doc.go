@@ -52,6 +52,15 @@
 // Memory: a subscription at rest is one bit, so a stream costs what its connection does, and 1.3 kB for 10,000 names; only
 // what is under way, rejected, or not there has more. Names that a SotW client repeats are compared and not decoded.
 //
+// With several replicas (Config.Replica) each is registered on the bus before it listens and until its streams have ended,
+// and writes its streams to the list of proxies: a client is sent its first assignment once the bus knows of it (or takes
+// nothing, or after a bound), and the list says when a client has acknowledged all it wanted, and when its stream has
+// ended. The streams of a replica whose registration has lapsed are orphans to the others, until the same node id and peer
+// host has acknowledged all it wanted on another stream, as the only one, or the time in which a proxy is lost has passed.
+// A replica that did not hear the bus for half the time to live of its registration, while others were registered, ends its
+// streams, health first, and takes none until it hears the bus again; alone it keeps them. One that is behind takes no new
+// stream while another says that it is current.
+//
 // Ownership: one mutex guards the memory and the hub, so that the drain gate can look at both in one step (Hub.Look);
 // nothing is sent and nobody is waited for while it is held.
 package xdsserver

@@ -1,6 +1,8 @@
 package xdsserver
 
 import (
+	"context"
+
 	"github.com/slicecast/slicecast/internal/endpoint"
 	"github.com/slicecast/slicecast/xdsserver/internal/gate"
 )
@@ -16,6 +18,9 @@ type DrainAnswer = gate.Answer
 
 // GateConfig is what a Gate needs. Replica and Clusters are filled by NewGate.
 type GateConfig = gate.Config
+
+// GatePeers are the other replicas that a Gate asks.
+type GatePeers = gate.Peers
 
 // ErrDrainBusy is returned by Gate.Drain when too many waits are open, in all or for one pod.
 var ErrDrainBusy = gate.ErrBusy
@@ -38,13 +43,21 @@ type gated struct{ hub *Hub }
 
 func (g gated) Changed() <-chan struct{} { return g.hub.Changed() }
 
-func (g gated) Step(pod gate.Pod, f func(gate.Moment) bool) {
+func (g gated) Step(pod gate.Pod, wait string, f func(gate.Moment) bool) {
 	g.hub.Look(func(s Sight) {
 		if !f(moment{s}) {
 			return
 		}
 		for _, uid := range promised(s, pod) {
-			s.Promise(pod.Cluster, uid)
+			s.PromiseTo(wait, pod.Cluster, uid)
+		}
+	})
+}
+
+func (g gated) Release(pod gate.Pod, wait string) {
+	g.hub.Look(func(s Sight) {
+		for _, uid := range promised(s, pod) {
+			s.ReleaseFrom(wait, pod.Cluster, uid)
 		}
 	})
 }
@@ -60,6 +73,9 @@ func promised(s Sight, pod gate.Pod) []string {
 	}
 	return uids
 }
+
+// unlisted stands for the node ids of the clients that replicas which have vanished may have had.
+const unlisted = "clients of vanished replicas: the list of proxies is not heard yet"
 
 // moment is a Sight in the gate's words.
 type moment struct{ sight Sight }
@@ -90,7 +106,50 @@ func (m moment) Holders(t gate.Targets) []gate.Holder {
 		})
 	}
 	for _, o := range lost {
-		all = append(all, gate.Holder{Stream: o.Stream, Node: o.Node, Address: o.Address, Since: o.Ended, Ended: o.Ended})
+		all = append(all, gate.Holder{Stream: o.Stream, Replica: o.Replica, Node: o.Node, Address: o.Address, Since: o.Ended, Ended: o.Ended})
+	}
+	if m.sight.Deaf() {
+		all = append(all, gate.Holder{Stream: "list", Node: unlisted})
 	}
 	return all
+}
+
+// GatePeers gives the gate of this replica the others, whom ask reaches; nil when it is alone.
+func (s *Server) GatePeers(ask func(ctx context.Context, id string, body []byte) ([]byte, error)) GatePeers {
+	if s.cfg.Replica.isZero() {
+		return nil
+	}
+	return gatePeers{s, ask}
+}
+
+// gatePeers shows the registered replicas to the gate.
+type gatePeers struct {
+	s   *Server
+	ask func(ctx context.Context, id string, body []byte) ([]byte, error)
+}
+
+func (g gatePeers) Others() []string {
+	g.s.hub.mu.Lock()
+	defer g.s.hub.mu.Unlock()
+	return g.ids(g.s.hub.peers)
+}
+
+func (g gatePeers) Read(ctx context.Context) ([]string, error) {
+	all, err := g.s.cfg.Replica.Roster.Read(ctx)
+	return g.ids(all), err
+}
+
+func (g gatePeers) Ask(ctx context.Context, id string, body []byte) ([]byte, error) {
+	return g.ask(ctx, id, body)
+}
+
+// ids lists those of the others.
+func (g gatePeers) ids(all []Peer) []string {
+	ids := make([]string, 0, len(all))
+	for _, p := range all {
+		if p.ID != g.s.cfg.Replica.ID {
+			ids = append(ids, p.ID)
+		}
+	}
+	return ids
 }

@@ -337,3 +337,31 @@ func TestAStreamThatEndsWithoutAnyRequestBlocksNobody(t *testing.T) {
 	opened(b, 0)
 	askGate(b).drained()
 }
+
+func TestAPromiseThatTwoWaitsHaveEndsWithTheLastThatTakesItBack(t *testing.T) {
+	b := serving(t, gateState(7, "10.0.0.1 -st p1", "10.0.0.2 rs- p2"))
+	promised := func() (is bool) {
+		b.server.hub.Look(func(s Sight) { is = s.Pod("prod", "p1", nil).Promised })
+		return is
+	}
+	b.server.hub.Look(func(s Sight) {
+		s.PromiseTo("w1", "prod", "p1")
+		s.PromiseTo("w2", "prod", "p1")
+		s.ReleaseFrom("w1", "prod", "p1")
+		s.ReleaseFrom("w1", "prod", "p1") // It has none any more.
+	})
+	if !promised() {
+		t.Error("the promise ended while a wait has it")
+	}
+	b.server.hub.Look(func(s Sight) { s.ReleaseFrom("w2", "prod", "p1") })
+	if promised() {
+		t.Error("the promise stands though nobody has it")
+	}
+	b.server.hub.Look(func(s Sight) { s.PromiseTo("w3", "prod", "p1") })
+	b.put(gateState(8, "10.0.0.2 rs- p2"))
+	b.server.hub.mu.Lock()
+	defer b.server.hub.mu.Unlock()
+	if n := len(b.server.store.promises); n != 0 {
+		t.Errorf("%d pods are remembered that are in no slice", n)
+	}
+}

@@ -17,12 +17,14 @@ import (
 // connection is one stream being served: a goroutine that receives, one that sends, and the handler, which ends both by
 // returning. A send that hangs cannot be interrupted otherwise.
 type connection struct {
-	s       *Server
-	st      *stream
-	g       grpc.ServerStream
-	asked   chan struct{} // closed at the first request
-	ended   chan error    // of capacity 2: the receiver or the sender has ended
-	sending atomic.Int64  // since when a send is under way, in Unix nanoseconds; 0 when none is
+	s        *Server
+	st       *stream
+	g        grpc.ServerStream
+	asked    chan struct{}   // closed at the first request
+	ended    chan error      // of capacity 2: the receiver or the sender has ended
+	handOver <-chan struct{} // closed when others should take the stream over
+	onList   bool            // of the sender: the bus knows of the stream, or takes nothing
+	sending  atomic.Int64    // since when a send is under way, in Unix nanoseconds; 0 when none is
 }
 
 // serve serves a stream until the client ends it, it is too slow, or the server stops.
@@ -37,7 +39,11 @@ func (s *Server) serve(g grpc.ServerStream, o streamOptions, receive func() (mes
 	if err := s.admit.enter(g.Context()); err != nil {
 		return status.FromContextError(err).Err()
 	}
-	c := &connection{s: s, st: s.hub.open(o), g: g, asked: make(chan struct{}), ended: make(chan error, 2)}
+	handOver, err := s.crowd.takes()
+	if err != nil {
+		return err
+	}
+	c := &connection{s: s, st: s.hub.open(o), g: g, asked: make(chan struct{}), ended: make(chan error, 2), handOver: handOver}
 	defer s.hub.end(c.st)
 	s.workers.Add(2)
 	go func() {
@@ -56,7 +62,8 @@ func (c *connection) watch() error {
 	limit := c.s.cfg.SlowLimit
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	stopping := c.s.stopping
+	stopping, handOver := c.s.stopping, c.handOver
+	ending := status.Error(codes.Unavailable, "this replica is stopping")
 	var drain <-chan time.Time
 	for {
 		select {
@@ -67,9 +74,12 @@ func (c *connection) watch() error {
 			return err
 		case <-stopping:
 			// Not all at once: the other replicas take them over one by one.
-			stopping, drain = nil, time.After(rand.N(c.s.cfg.DrainSpread+1))
+			stopping, handOver, drain = nil, nil, time.After(rand.N(c.s.cfg.DrainSpread+1))
+		case <-handOver:
+			handOver, drain, ending = nil, time.After(rand.N(c.s.cfg.DrainSpread+1)), errCutOff
+			c.s.metrics.handedOver.Inc()
 		case <-drain:
-			return status.Error(codes.Unavailable, "this replica is stopping")
+			return ending
 		case now := <-timer.C:
 			cause, since, node := c.slowest(now)
 			if now.Sub(since) >= limit {
@@ -161,6 +171,10 @@ func (c *connection) send(ctx context.Context) error {
 			r, f := c.s.hub.next(c.st)
 			if r == nil {
 				break
+			}
+			if r.kind == assignments && !c.onList {
+				c.onList = true
+				c.s.onList(ctx, c.st)
 			}
 			if err := c.sendOne(r, f); err != nil {
 				return err

@@ -138,7 +138,9 @@ func (h *Hub) wanting(o *orphan) (n int) {
 // forget drops orphans whose proxies count as lost.
 func (h *Hub) forget() {
 	now := h.now()
-	h.orphans = slices.DeleteFunc(h.orphans, func(o *orphan) bool { return now.Sub(o.Ended) > h.lostFor })
+	h.orphans = slices.DeleteFunc(h.orphans, func(o *orphan) bool {
+		return now.Sub(o.Ended) > h.lostFor || h.roll != nil && h.roll.isCleared(rollKey{h.own, o.Stream})
+	})
 }
 
 // acknowledged notes that a client that has acknowledged all it wants proves what it holds: an earlier stream of it does
@@ -174,6 +176,9 @@ func holdsAll(t *subscription) bool {
 func (h *Hub) orphansOf(match func(netip.AddrPort) bool) []Orphan {
 	h.forget()
 	var out []Orphan
+	if h.roll != nil {
+		out = h.roll.orphans(h.now())
+	}
 	grips := map[*resource]bool{}
 	for _, o := range h.orphans {
 		holds := o.all

@@ -23,7 +23,8 @@ type Holder struct {
 // Orphan is a stream that has ended and whose proxy may still hold an address. It is forgotten when the same node and
 // peer host has acknowledged all it wanted on another stream of this replica, or after the time in which a proxy is lost.
 type Orphan struct {
-	Stream  string // names the ended stream within this replica
+	Stream  string // names the ended stream within this replica, or within all of them where Replica is set
+	Replica string // that had the stream and has vanished; "" for this one
 	Node    string
 	Address string    // peer address of the ended connection, host:port
 	Ended   time.Time // when the stream ended
@@ -121,6 +122,22 @@ func (s Sight) Promise(cluster, uid string) { s.store.promise(cluster, uid) }
 
 // Release is Store.Release.
 func (s Sight) Release(cluster, uid string) { s.store.release(cluster, uid) }
+
+// PromiseTo is Promise, to one of several who may ask for it.
+func (s Sight) PromiseTo(who, cluster, uid string) {
+	s.store.promise(cluster, uid)
+	s.store.promiseTo(who, cluster, uid)
+}
+
+// ReleaseFrom takes back what was promised to one of them; when nobody else was promised it, the promise ends.
+func (s Sight) ReleaseFrom(who, cluster, uid string) {
+	if s.store.releaseFrom(who, cluster, uid) {
+		s.store.release(cluster, uid)
+	}
+}
+
+// Deaf reports whether there is a list of the proxies of all replicas that has not been heard yet.
+func (s Sight) Deaf() bool { return s.hub.roll != nil && !s.hub.roll.known() }
 
 // Version gives the version of a slice in the memory, live or gone; the zero Version when the memory does not know it.
 func (s Sight) Version(key endpoint.Key, slice string) endpoint.Version {

@@ -34,6 +34,11 @@ type Hub struct {
 	opened    uint64 // streams, for their ids
 	changed   chan struct{}
 	watched   bool // somebody waits for changed
+
+	own    string  // this replica, among others
+	lister *lister // nil: there is no list of proxies
+	roll   *roll   // nil likewise
+	peers  []Peer  // the other replicas that are registered
 }
 
 func newHub(mu *sync.Mutex, store *Store, m *metrics, maxViews int, lostFor time.Duration) *Hub {
@@ -186,6 +191,7 @@ func (h *Hub) end(st *stream) {
 	defer h.mu.Unlock()
 	st.ended = true
 	h.remember(st)
+	h.delist(st)
 	for k := range kinds {
 		for _, s := range st.types[k].subs {
 			h.unsubscribe(s)

@@ -29,6 +29,7 @@ type metrics struct {
 	late         prometheus.Counter
 	disagreed    prometheus.Counter
 	statuses     *prometheus.CounterVec
+	peerMetrics
 
 	push, ack, total prometheus.Observer
 }
@@ -67,6 +68,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 		refused:      counter("refused_types_total", "Requests for types that are not served."),
 		late:         counter("late_first_answers_total", "First answers given before all that the bus held was applied, because it took too long."),
 		statuses:     counters("outcome", "client_status_requests_total", "Questions for the state of clients, over CSDS or the bus: answered (done), not allowed or not understood (refused), too large for one answer (large)."),
+		peerMetrics:  newPeerMetrics(counter, counters),
 		disagreed:    counter("resyncs_total", "Sessions opened again because checkpoints disagreed with the view."),
 	}
 	ignored := prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -79,6 +81,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 		m.streams, m.pushes, m.resources, m.bytes, m.acks, m.nacks, m.slow, m.stalls, m.views, m.fallback, m.empty, m.unknownNames,
 		m.hiddenNames, m.reloads, m.delayed, m.refused, m.late, m.disagreed, m.statuses, ignored,
 	}
+	all = append(all, m.peerMetrics.all()...)
 	m.zero()
 	if propagation == nil {
 		propagation = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "unused"}, []string{"stage"})
@@ -113,6 +116,7 @@ func (m *metrics) zero() {
 	for _, outcome := range [...]string{statusDone, statusRefused, statusLarge} {
 		m.statuses.WithLabelValues(outcome)
 	}
+	m.peerMetrics.zero()
 	m.slow.WithLabelValues(slowAck)
 	m.slow.WithLabelValues(slowSend)
 }

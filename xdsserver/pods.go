@@ -274,6 +274,33 @@ func (s *Store) keepPromises(cluster string) {
 	for pod := range s.promised {
 		if pod.Cluster == cluster && len(s.index.pods[pod]) == 0 {
 			delete(s.promised, pod)
+			delete(s.promises, pod)
 		}
 	}
+}
+
+// promiseTo notes who was promised that a pod is not chosen again.
+func (s *Store) promiseTo(who, cluster, uid string) {
+	pod := Pod{cluster, uid}
+	if _, promised := s.promised[pod]; !promised {
+		return
+	}
+	if s.promises[pod] == nil {
+		s.promises[pod] = map[string]struct{}{}
+	}
+	s.promises[pod][who] = struct{}{}
+}
+
+// releaseFrom takes a promise to one back, and reports whether it was the last one.
+func (s *Store) releaseFrom(who, cluster, uid string) (last bool) {
+	pod := Pod{cluster, uid}
+	if _, has := s.promises[pod][who]; !has {
+		return false
+	}
+	delete(s.promises[pod], who)
+	if len(s.promises[pod]) > 0 {
+		return false
+	}
+	delete(s.promises, pod)
+	return true
 }

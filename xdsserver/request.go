@@ -67,6 +67,7 @@ func (h *Hub) request(st *stream, r request) {
 		h.requestSotW(st, t, r, first)
 	}
 	h.acknowledged(st)
+	h.enlist(st)
 	st.rouse()
 	h.signal()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
@@ -38,11 +39,13 @@ func (s *Server) serveWhenReady(ctx context.Context) error {
 	if !s.awaitReady(ctx) {
 		return nil
 	}
+	withdraw := s.crowd.register(ctx)
+	defer withdraw()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("xDS server: %w", err)
 	}
-	healthy := health.NewServer()
+	healthy := s.crowd.healthy
 	server := s.grpcServer(healthy)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -50,6 +53,11 @@ func (s *Server) serveWhenReady(ctx context.Context) error {
 	s.addr.Store(&addr)
 	s.why.Store(nil)
 	close(s.listening)
+	guarded, unguard := context.WithCancel(ctx)
+	var guard sync.WaitGroup
+	defer guard.Wait()
+	defer unguard()
+	guard.Go(func() { s.crowd.guard(guarded) })
 	s.log.Info("serving xDS", "address", addr.String())
 	select {
 	case err = <-failed:

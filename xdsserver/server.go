@@ -55,6 +55,8 @@ type Config struct {
 	TLS    TLSFiles       // of the listener; zero: plaintext
 	Access func() *Access // what clients may see, asked for at the start of each stream; nil: everything
 
+	Replica Registration // of this replica among others; zero: it is alone
+
 	Propagation prometheus.ObserverVec // label "stage": push, ack and total are observed; may be nil
 	Metrics     prometheus.Registerer  // may be nil
 	Log         *slog.Logger           // may be nil
@@ -72,6 +74,7 @@ type Server struct {
 	codec   codec
 	tls     *liveTLS      // nil: plaintext
 	looking chan struct{} // of capacity 1: somebody looks at all clients
+	crowd   *crowd        // this replica among others
 
 	synced    chan struct{} // of capacity 1: a notice may have made it ready
 	listening chan struct{} // closed when it listens
@@ -122,6 +125,7 @@ func New(cfg Config) (*Server, error) {
 		synced:  make(chan struct{}, 1), listening: make(chan struct{}), stopping: make(chan struct{}),
 	}
 	s.hub = newHub(mu, s.store, m, cfg.MaxViews, cfg.ProxyLostAfter)
+	s.crowd = newCrowd(s)
 	s.notReady("it has not heard the bus")
 	return s, nil
 }
@@ -143,6 +147,9 @@ func (c *Config) valid() error {
 		}
 	}
 	if err := c.TLS.valid(); err != nil {
+		return err
+	}
+	if err := c.Replica.valid(c.ProxyLostAfter); err != nil {
 		return err
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
@@ -195,6 +202,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer context.AfterFunc(follow, cancel)()
 		return s.serveWhenReady(both)
 	})
+	s.crowd.run(follow, g)
 	err := g.Wait()
 	s.notReady("it has stopped")
 	return err

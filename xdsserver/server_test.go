@@ -314,8 +314,10 @@ func TestMetricsHaveTheirNames(t *testing.T) {
 		names = append(names, strings.TrimPrefix(f.GetName(), "slicecast_xds_"))
 	}
 	want := []string{
-		"acks_total", "client_status_requests_total", "delayed_streams_total", "empty_assignments_total", "fallback", "hidden_names_total", "ignored_policies", "late_first_answers_total", "nacks_total", "push_bytes_total", "pushes_total",
-		"refused_types_total", "resources_total", "resyncs_total", "slow_streams_total", "streams", "tls_reloads_total", "unknown_names_total", "views", "window_stalls_total",
+		"acks_total", "client_status_requests_total", "current", "delayed_streams_total", "empty_assignments_total", "fallback", "handed_over_streams_total",
+		"hidden_names_total", "ignored_policies", "late_first_answers_total", "list_bad_entries_total", "list_pending", "list_writes_total", "nacks_total",
+		"peers", "push_bytes_total", "pushes_total", "refused_types_total", "resources_total", "resyncs_total", "slow_streams_total",
+		"streams", "tls_reloads_total", "turned_away_streams_total", "unknown_names_total", "vanished_streams", "views", "window_stalls_total",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("got %v, want %v", names, want)

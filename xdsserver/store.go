@@ -19,6 +19,7 @@ type Store struct {
 	clusters map[string]*clusterState
 	regions  map[string]string // of the clusters whose record names one
 	promised map[Pod]struct{}
+	promises map[Pod]map[string]struct{} // to whom, of those of promised who may take them back
 	former   Former
 	index    index
 	ignored  ignored // values of policy labels that mean nothing
@@ -70,7 +71,7 @@ type clusterState struct {
 func newStore(mu *sync.Mutex, expected []string, failover string) *Store {
 	s := &Store{
 		mu: mu, failover: failover, services: map[serviceID]*service{}, clusters: map[string]*clusterState{},
-		regions: map[string]string{}, promised: map[Pod]struct{}{}, former: Former{}, index: newIndex(),
+		regions: map[string]string{}, promised: map[Pod]struct{}{}, promises: map[Pod]map[string]struct{}{}, former: Former{}, index: newIndex(),
 		ignored: ignored{values: map[endpoint.Key]*[labels]string{}}, touched: func([]touch) {}, inUse: func(serviceID) []use { return nil },
 	}
 	for _, name := range expected {

@@ -35,10 +35,13 @@ type stream struct {
 	view   View
 	acked  bool // it has acknowledged an assignment, or proved to hold the current ones
 	ended  bool // it has been removed: nothing may be added to it
-	nonce  uint64
-	place  uint32 // its number among the open streams
-	types  [kinds]subscription
-	wake   chan struct{} // of capacity 1: there may be something to send
+	// enlisted says that it was noted for the list of proxies, proved that it was as one that holds what it wants.
+	enlisted, proved bool
+
+	nonce uint64
+	place uint32 // its number among the open streams
+	types [kinds]subscription
+	wake  chan struct{} // of capacity 1: there may be something to send
 }
 
 // subscription is what a stream wants and has of one kind.

@@ -71,6 +71,7 @@ func (b *busFlags) connectClient(cmd *cobra.Command) (*bus.Bus, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Proxies = true
 	conn, err := bus.Connect(cmd.Context(), cfg)
 	if err != nil {
 		return nil, err

@@ -19,17 +19,6 @@ import (
 	"github.com/slicecast/slicecast/xdsserver"
 )
 
-const (
-	xdsRole      = "xds"     // of xDS replicas, among the roles of the bus
-	clientsQuery = "clients" // to each of them
-)
-
-// xdsInfo is what an xDS replica says of itself on the bus.
-type xdsInfo struct {
-	Name    string `json:"name"`    // for people
-	Current bool   `json:"current"` // it serves, and what it serves is what the bus holds
-}
-
 func getClientsCommand() *cobra.Command {
 	var (
 		flags  busFlags
@@ -82,7 +71,7 @@ func readClients(ctx context.Context, conn *bus.Bus, ask xdsserver.ClientsReques
 	var all sync.WaitGroup
 	for i, m := range members {
 		all.Go(func() {
-			info := xdsInfo{}
+			info := xdsserver.PeerInfo{}
 			if err := json.Unmarshal(m.Info, &info); err != nil || info.Name == "" {
 				info.Name = m.ID
 			}

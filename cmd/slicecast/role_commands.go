@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -37,7 +38,7 @@ func standaloneCommand() *cobra.Command {
 				}
 			}
 			return runRoles(cmd, address, func(t telemetry) (*bus.Bus, func(), error) {
-				return openEmbedded(cmd, embedded, t)
+				return openEmbedded(cmd, embedded, xdsTTL(x.proxyLostAfter), t)
 			}, func(ctx context.Context, g *group) error {
 				g.alone = embedded.listen == ""
 				return addStandalone(ctx, g, specs, w, x)
@@ -66,12 +67,12 @@ func addStandalone(ctx context.Context, g *group, specs []clusterSpec, w watchFl
 	return g.serve(ctx, x, expected)
 }
 
-func openEmbedded(cmd *cobra.Command, e embeddedFlags, t telemetry) (*bus.Bus, func(), error) {
+func openEmbedded(cmd *cobra.Command, e embeddedFlags, ttl time.Duration, t telemetry) (*bus.Bus, func(), error) {
 	server, err := e.start(t.log)
 	if err != nil {
 		return nil, nil, err
 	}
-	conn, err := bus.Connect(cmd.Context(), bus.Config{Name: replicaName("standalone"), Server: server, Log: t.log, Metrics: t.registry})
+	conn, err := bus.Connect(cmd.Context(), bus.Config{Name: replicaName("standalone"), Server: server, Proxies: true, ClaimTTL: ttl, Log: t.log, Metrics: t.registry})
 	if err != nil {
 		server.Shutdown()
 		return nil, nil, err
@@ -83,7 +84,7 @@ func openEmbedded(cmd *cobra.Command, e embeddedFlags, t telemetry) (*bus.Bus, f
 }
 
 // roleCommand makes the command of one role on an external NATS.
-func roleCommand(role, short string, add func(*pflag.FlagSet), build func(context.Context, *group) error) *cobra.Command {
+func roleCommand(role, short string, add func(*pflag.FlagSet), tune func(*bus.Config), build func(context.Context, *group) error) *cobra.Command {
 	var (
 		flags   busFlags
 		address string
@@ -96,6 +97,7 @@ func roleCommand(role, short string, add func(*pflag.FlagSet), build func(contex
 				if err != nil {
 					return nil, nil, err
 				}
+				tune(&cfg)
 				conn, err := bus.Connect(cmd.Context(), cfg)
 				if err != nil {
 					return nil, nil, err
@@ -114,7 +116,7 @@ func roleCommand(role, short string, add func(*pflag.FlagSet), build func(contex
 
 func watcherCommand() *cobra.Command {
 	var w watchFlags
-	return roleCommand("watcher", "Publish the EndpointSlices of clusters on the bus", w.add, func(ctx context.Context, g *group) error {
+	return roleCommand("watcher", "Publish the EndpointSlices of clusters on the bus", w.add, func(*bus.Config) {}, func(ctx context.Context, g *group) error {
 		specs, err := parseClusters(w.clusters)
 		if err != nil {
 			return err
@@ -124,12 +126,14 @@ func watcherCommand() *cobra.Command {
 }
 
 func projectorCommand() *cobra.Command {
-	return roleCommand("projector", "Fold the events of the bus into states", func(*pflag.FlagSet) {},
+	return roleCommand("projector", "Fold the events of the bus into states", func(*pflag.FlagSet) {}, func(*bus.Config) {},
 		func(ctx context.Context, g *group) error { return g.project(ctx) })
 }
 
 func xdsCommand() *cobra.Command {
 	var x xdsFlags
 	return roleCommand("xds", "Serve the states of the bus to Envoy and gRPC clients",
-		func(f *pflag.FlagSet) { x.add(f, "") }, func(ctx context.Context, g *group) error { return g.serve(ctx, x, x.expected) })
+		func(f *pflag.FlagSet) { x.add(f, "") },
+		func(cfg *bus.Config) { cfg.Proxies, cfg.ClaimTTL = true, xdsTTL(x.proxyLostAfter) },
+		func(ctx context.Context, g *group) error { return g.serve(ctx, x, x.expected) })
 }

@@ -154,8 +154,13 @@ func (g *group) serve(ctx context.Context, f xdsFlags, expected []string) error 
 	if err != nil {
 		return err
 	}
+	replica, err := g.registration()
+	if err != nil {
+		return err
+	}
 	s, err := xdsserver.New(xdsserver.Config{
-		States: g.bus.States(), Records: g.bus.Events(), Expected: expected,
+		Replica: replica,
+		States:  g.bus.States(), Records: g.bus.Events(), Expected: expected,
 		StartTimeout: f.startTimeout, Listen: f.listen, FailoverDefault: f.failover, MaxViews: f.maxViews,
 		ProxyLostAfter: f.proxyLostAfter, MaxStreamAge: f.maxStreamAge, StreamsPerSec: f.streamsPerSecond,
 		TLS: f.access.files, Access: access, Propagation: g.t.propagation, Metrics: g.t.registry, Log: g.t.log,
@@ -165,16 +170,14 @@ func (g *group) serve(ctx context.Context, f xdsFlags, expected []string) error 
 	}
 	gate, err := xdsserver.NewGate(s.Hub(), xdsserver.GateConfig{
 		Name: replicaName("xds"), Floor: g.floor, LeavingWithin: f.leavingWithin, FallbackWait: f.fallbackWait,
-		ProxyLostAfter: f.proxyLostAfter, Log: g.t.log, Registerer: g.t.registry,
+		Peers: s.GatePeers(g.askPeer), ProxyLostAfter: f.proxyLostAfter, Log: g.t.log, Registerer: g.t.registry,
 	})
 	if err != nil {
 		return err
 	}
 	g.Go(func() error { return s.Run(ctx) })
 	g.Go(func() error { return g.bus.Queries().Serve(ctx, "drain", gate.Query) })
-	if err := g.announceXDS(ctx, s); err != nil {
-		return err
-	}
+	g.answerPeers(ctx, s, gate)
 	g.roles = append(g.roles, readiness{"xds", s.Ready})
 	if f.drainListen == "" {
 		return nil

@@ -16,6 +16,11 @@
 // Backpressure: a wait costs one goroutine and one look per change; above Config.MaxWaits, or Config.MaxWaitsPerPod
 // of one pod, a question is refused (ErrBusy, 429) and counted.
 //
-// What it does not do: it does not ask other replicas (the answer is about the streams of this one), it waits for no
-// connection (that is the pod's own part), and it decides nothing about Kubernetes objects.
+// With several replicas (Config.Peers) the gate that was asked asks each registered one, in parallel, until it is clean:
+// it knows what the evidence stands on, uses the pod in no service, and no stream of it, nor one of a replica that has
+// vanished, may hold the address; it then promises too. When all are clean the registry is read once more: another set is
+// asked anew. No answer from a registered replica blocks. A wait that ends without "drained" takes its promises back.
+//
+// What it does not do: it waits for no connection (that is the pod's own part), and it decides nothing about Kubernetes
+// objects.
 package gate

@@ -65,7 +65,13 @@ func (f *fake) Changed() <-chan struct{} {
 	return f.changed
 }
 
-func (f *fake) Step(pod Pod, see func(Moment) bool) {
+func (f *fake) Release(pod Pod, _ string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.promised, pod.UID)
+}
+
+func (f *fake) Step(pod Pod, _ string, see func(Moment) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.looks++

@@ -29,6 +29,7 @@ type Config struct {
 	Name     string          // of this replica, for the answers
 	Replica  Replica         // required
 	Clusters func() []string // the clusters that the bus knows; required
+	Peers    Peers           // the other replicas; nil: there can be none
 	// Floor asks a watcher of the cluster for the API server's version by a consistent read that is made after the
 	// call. It returns at the latest when ctx ends; an error is tried again. Required.
 	Floor func(ctx context.Context, cluster string) (endpoint.Version, error)

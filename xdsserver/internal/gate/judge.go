@@ -181,7 +181,7 @@ func (j *judge) stillReady(s Sighting, now time.Time) verdict {
 func (j *judge) blocking(holders []Holder, now time.Time) (block []Holder, wake time.Time) {
 	j.draining = false
 	for _, h := range holders {
-		j.proxies[h.Stream] = Proxy{h.Node, h.Address, j.cfg.Name, h.Since, !h.Ended.IsZero()}
+		j.proxies[h.Stream] = j.named(h)
 		end, bounded := j.blocksUntil(h)
 		switch {
 		case h.Draining:

@@ -17,6 +17,7 @@ type metrics struct {
 	outcomes *prometheus.CounterVec
 	refused  *prometheus.CounterVec
 	seconds  prometheus.Histogram
+	restarts prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -30,6 +31,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slicecast_drain_refused_total", Help: "Drain questions that were refused, by cause.",
 		}, []string{"cause"}),
+		restarts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "slicecast_drain_restarts_total", Help: "Times that a drain wait asked all replicas anew because they were other ones.",
+		}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "slicecast_drain_seconds", Help: "From the drain question to its answer.",
 			Buckets: []float64{
@@ -39,7 +43,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			NativeHistogramMaxBucketNumber: 100,
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.waits, m.outcomes, m.refused, m.seconds} {
+	for _, c := range []prometheus.Collector{m.waits, m.outcomes, m.refused, m.seconds, m.restarts} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

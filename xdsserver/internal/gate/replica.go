@@ -13,7 +13,10 @@ type Replica interface {
 	// Step runs f in one moment of the replica: while f runs, no State is applied, nothing is queued or sent to a
 	// stream, and no acknowledgement is counted. If f returns true the replica promises, in that same moment, not to
 	// choose the pod again, by fallback or otherwise, until its uid is gone from all slices of the cluster.
-	Step(pod Pod, f func(m Moment) (promise bool))
+	// wait names who is promised to.
+	Step(pod Pod, wait string, f func(m Moment) (promise bool))
+	// Release takes back what was promised to that wait; the pod may be chosen again when nobody else was promised it.
+	Release(pod Pod, wait string)
 	// Changed gives a channel that is closed when anything has changed that a Moment shows. Who takes the channel
 	// before a Step misses no change after it.
 	Changed() <-chan struct{}
@@ -63,7 +66,8 @@ type Place struct {
 
 // Holder is one stream that may hold a target.
 type Holder struct {
-	Stream   string    // names the stream within its replica
+	Stream   string    // names the stream within this replica, or within all where Replica is set
+	Replica  string    // that had the stream and has vanished; "" for this one
 	Node     string    // node id of the proxy
 	Address  string    // peer address of the stream
 	Since    time.Time // when the stream began

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"crypto/rand"
 	"sync"
 	"time"
 
@@ -26,14 +27,18 @@ func (g *Gate) wait(ctx context.Context, began time.Time, pod Pod, r Request) An
 	defer cancel()
 
 	j := newJudge(&g.cfg, pod, r, began)
+	t := newTeam(g, rand.Text())
+	drained := false
+	defer func() { t.end(ctx, j, drained) }()
 	bound := make(chan endpoint.Version, 1)
 	asked := false
 	for {
 		changed := g.cfg.Replica.Changed()
 		looked := time.Now()
-		v := g.look(j)
+		v := g.jointly(timed, t, j, g.look(j, t.wait))
 		next := looked.Add(g.share(time.Since(looked)))
 		if v.done {
+			drained = v.drained
 			return j.answer(v, time.Now())
 		}
 		if v.floor && !asked {
@@ -48,6 +53,7 @@ func (g *Gate) wait(ctx context.Context, began time.Time, pod Pod, r Request) An
 		case <-changed:
 			rest(timed, next)
 		case j.bound = <-bound:
+		case <-t.changed:
 		case <-wake.C:
 		case <-timed.Done():
 			wake.Stop()
@@ -86,7 +92,7 @@ func rest(ctx context.Context, until time.Time) {
 }
 
 // look is one look of the judge in one moment of the replica.
-func (g *Gate) look(j *judge) verdict {
+func (g *Gate) look(j *judge, wait string) verdict {
 	if j.pod.Cluster == "" {
 		known := g.cfg.Clusters()
 		if len(known) != 1 {
@@ -95,7 +101,7 @@ func (g *Gate) look(j *judge) verdict {
 		j.pod.Cluster = known[0]
 	}
 	var v verdict
-	g.cfg.Replica.Step(j.pod, func(m Moment) bool {
+	g.cfg.Replica.Step(j.pod, wait, func(m Moment) bool {
 		v = j.look(m, time.Now())
 		return v.promise
 	})
