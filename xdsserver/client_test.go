@@ -286,6 +286,9 @@ func textOf(a *anypb.Any) (name, text string, err error) {
 	}
 	switch r := m.(type) {
 	case *clusterv3.Cluster:
+		if fault := clusterFault(r); fault != "" {
+			return "", "", fmt.Errorf("cluster %s: %s", r.Name, fault)
+		}
 		if len(r.TypedExtensionProtocolOptions) > 0 {
 			return r.Name, http2Cluster, nil
 		}

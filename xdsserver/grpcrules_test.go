@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -21,6 +22,9 @@ func grpcFault(cla *endpointv3.ClusterLoadAssignment) string {
 	weights, priorities := map[uint32]uint64{}, map[uint32]bool{}
 	if cla.ClusterName == "" {
 		return "no name"
+	}
+	if cla.Policy != nil || len(cla.NamedEndpoints) > 0 {
+		return "a policy lets a client drop endpoints by itself"
 	}
 	for _, l := range cla.Endpoints {
 		if l.Locality == nil {
@@ -67,6 +71,28 @@ func grpcFault(cla *endpointv3.ClusterLoadAssignment) string {
 		}
 	}
 	return ""
+}
+
+// clusterFault says what in a cluster would delay, widen or revive what its assignments say; it is empty when nothing
+// would.
+func clusterFault(c *clusterv3.Cluster) string {
+	common := c.GetCommonLbConfig()
+	switch {
+	case c.GetType() != clusterv3.Cluster_EDS || c.GetEdsClusterConfig().GetEdsConfig().GetAds() == nil:
+		return "its assignments do not come over this stream"
+	case c.GetEdsClusterConfig().GetServiceName() != "":
+		return "another cluster may share its assignment"
+	case common.GetHealthyPanicThreshold() == nil || common.GetHealthyPanicThreshold().GetValue() != 0:
+		return "it panics"
+	case common.GetUpdateMergeWindow() == nil || common.GetUpdateMergeWindow().AsDuration() != 0:
+		return "changes of health are merged"
+	case common.GetCloseConnectionsOnHostSetChange():
+		return "a change closes all its connections"
+	case !c.GetIgnoreHealthOnHostRemoval():
+		return "a healthy host stays after its removal"
+	default:
+		return ""
+	}
 }
 
 func structOf(texts map[string]string) *structpb.Struct {

@@ -1,10 +1,8 @@
 package xdsserver
 
 import (
-	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -60,31 +58,6 @@ func TestASotWClientIsAnsweredNameByName(t *testing.T) {
 	c.fence()
 	b.put(cartAt(9, "10.0.0.2"))
 	c.fence()
-}
-
-func TestSotWClustersByNameAndByWildcard(t *testing.T) {
-	b := serving(t, cartAt(7, "10.0.0.1"), otherAt("api", 8, "10.0.0.9"))
-	c := b.sotwClient()
-	c.ask("cds", cart, "nobody.shop")
-	c.want("cds", map[string]string{cart: "cluster"}, cart, "nobody.shop")
-	c.ask("cds", cart, allNames)
-	c.want("cds", map[string]string{cart: "cluster", api: "cluster"}, cart, allNames)
-	c.ask("cds", "cart.shop.prod:8080", allNames)
-	c.want("cds", map[string]string{cart: "cluster", api: "cluster", "cart.shop.prod:8080": "cluster"}, "cart.shop.prod:8080", allNames)
-	c.ask("cds", api)
-	c.want("cds", map[string]string{api: "cluster"}, api)
-	b.put(otherAt("web", 10, "10.0.0.7"))
-	c.fence()
-	// Names have been given: no names are nothing now.
-	c.ask("cds")
-	c.want("cds", map[string]string{})
-	c.fence()
-	// A name that was unknown is sent when it comes to be.
-	d := b.sotwClient()
-	d.ask("cds", "late.shop:http")
-	d.want("cds", map[string]string{}, "late.shop:http")
-	b.put(otherAt("late", 11, "10.0.0.6"))
-	d.want("cds", map[string]string{"late.shop:http": "cluster"}, "late.shop:http")
 }
 
 func TestASotWRejectionIsNotAnsweredUntilTheContentChanges(t *testing.T) {
@@ -145,26 +118,6 @@ func TestAReconnectedSotWClientIsSentAllItWants(t *testing.T) {
 	if g := d.recv(); g.version != held.version || len(g.names) != 2 {
 		t.Fatalf("got %+v, want version %s of both", g, held.version)
 	}
-}
-
-func TestAnAcknowledgementOfTheNewestIsOneOfThoseBefore(t *testing.T) {
-	b := serving(t, cartAt(7, "10.0.0.1"))
-	c := b.sotwClient()
-	c.ask("eds", cart)
-	last := c.recv()
-	for i := range window - 1 {
-		b.put(cartAt(uint64(10+i), fmt.Sprintf("10.0.1.%d", i)))
-		last = c.recv()
-	}
-	b.put(cartAt(20, "10.0.0.20")) // The window is full.
-	for deadline := time.Now().Add(10 * time.Second); counter(t, b.server.metrics.stalls) != 1; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%v stalls were counted, want 1", counter(t, b.server.metrics.stalls))
-		}
-	}
-	c.accept(last, cart)
-	c.want("eds", map[string]string{cart: "p0 / w1 10.0.0.20:8080"}, cart)
-	c.fence(cart)
 }
 
 func TestResponsesNameTheSameVersionOnEveryReplica(t *testing.T) {
