@@ -63,8 +63,10 @@ func TestARefusedWriteIsNamedCountedAndSaidOnce(t *testing.T) {
 		"another stream than ours": {
 			make: func(t *testing.T, admin *bus.Bus) {
 				must(t, admin.DeleteStreams(t.Context()))
-				_, err := admin.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"slicecast.>"}})
-				must(t, err)
+				eventually(t, "a place for another stream, once the files of ours are gone", func() bool {
+					_, err := admin.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"slicecast.>"}})
+					return err == nil
+				})
 			},
 			event: bustest.Event("ca", "shop", "shop-a", 1, 1), want: bus.ErrStreamSettings, kind: "unfit_stream",
 		},
