@@ -104,6 +104,23 @@ func (c *cluster) leader(t *testing.T, b *bus.Bus) int {
 	return c.named(t, name)
 }
 
+// ready waits until the streams are there and led: those that were deleted just now may be in the way of new ones.
+func (c *cluster) ready(t *testing.T, b *bus.Bus) {
+	t.Helper()
+	eventually(t, "streams that are led", func() bool {
+		if _, _, err := b.Events().Record(t.Context(), "nobody"); err != nil {
+			return false
+		}
+		for _, name := range []string{"SLICECAST_EVENTS", "SLICECAST_STATE", "SLICECAST_HISTORY"} {
+			st, err := b.JetStream().Stream(t.Context(), name)
+			if err != nil || st.CachedInfo().Cluster == nil || st.CachedInfo().Cluster.Leader == "" {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 func TestAClusterOfServersKeepsTheContract(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -111,6 +128,7 @@ func TestAClusterOfServersKeepsTheContract(t *testing.T) {
 		// Three servers on a busy machine may take longer than two short checks to deliver: that would end a session.
 		b := connect(t, bus.Config{URLs: c.urls(), CheckEvery: 3 * time.Second})
 		t.Cleanup(func() { must(t, b.DeleteStreams(context.WithoutCancel(t.Context()))) })
+		c.ready(t, b)
 		st, err := b.JetStream().Stream(t.Context(), "SLICECAST_STATE")
 		must(t, err)
 		if n := st.CachedInfo().Config.Replicas; n != 3 {
