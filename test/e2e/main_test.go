@@ -98,11 +98,27 @@ func load(t *testing.T, envoy *sandbox.Envoy, http2 bool) (driver *sandbox.Drive
 	if err != nil {
 		t.Fatal(err)
 	}
+	return driver, run(t, driver)
+}
+
+// run lets a driver send until stop is called, which gives the count.
+func run(t *testing.T, driver *sandbox.Driver) (stop func() sandbox.Result) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan sandbox.Result, 1)
 	go func() { done <- driver.Run(ctx) }()
-	return driver, func() sandbox.Result {
+	return func() sandbox.Result {
 		cancel()
 		return <-done
 	}
+}
+
+// startFleet starts a process per role and two xDS replicas.
+func startFleet(t *testing.T, sb *sandbox.Sandbox, cfg sandbox.FleetConfig) *sandbox.Fleet {
+	t.Helper()
+	fleet, err := sb.StartFleet(within(t, time.Minute), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fleet
 }

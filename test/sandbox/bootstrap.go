@@ -63,16 +63,15 @@ func httpOptions(http2 bool) object {
 	}}
 }
 
-func xdsCluster(address netip.AddrPort) object {
+func xdsCluster(replicas []netip.AddrPort) object {
+	var endpoints []any
+	for _, address := range replicas {
+		endpoints = append(endpoints, object{"endpoint": object{"address": socketAddress(address)}})
+	}
 	return object{
 		"name": "xds_cluster", "type": "STATIC", "connect_timeout": "1s",
 		"typed_extension_protocol_options": httpOptions(true),
-		"load_assignment": object{
-			"cluster_name": "xds_cluster",
-			"endpoints": []any{object{"lb_endpoints": []any{
-				object{"endpoint": object{"address": socketAddress(address)}},
-			}}},
-		},
+		"load_assignment":                  object{"cluster_name": "xds_cluster", "endpoints": []any{object{"lb_endpoints": endpoints}}},
 	}
 }
 

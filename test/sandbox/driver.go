@@ -30,8 +30,9 @@ type DriverConfig struct {
 // A Driver sends requests at a constant rate, whatever happens to them (open loop), and counts each one once. It has no retries:
 // a request is written to one connection at most.
 type Driver struct {
-	cfg   DriverConfig
-	conns *connections
+	cfg      DriverConfig
+	exchange func(context.Context) outcome
+	close    func()
 
 	mu     sync.Mutex
 	result Result // Guarded by mu.
@@ -42,13 +43,18 @@ func NewDriver(cfg DriverConfig) (*Driver, error) {
 	if !cfg.Target.IsValid() {
 		return nil, errors.New("new driver: no target given")
 	}
+	client := &httpClient{target: cfg.Target, conns: newConnections(cfg.Target, cfg.HTTP2)}
+	return newDriver(cfg, client.exchange, client.conns.close)
+}
+
+func newDriver(cfg DriverConfig, exchange func(context.Context) outcome, closing func()) (*Driver, error) {
 	cfg.Rate = orNumber(cfg.Rate, 500)
 	cfg.Timeout = orNumber(cfg.Timeout, 5*time.Second)
 	cfg.MaxInFlight = orNumber(cfg.MaxInFlight, 1000)
 	if cfg.Rate < 1 {
 		return nil, fmt.Errorf("new driver: rate %d", cfg.Rate)
 	}
-	return &Driver{cfg: cfg, conns: newConnections(cfg.Target, cfg.HTTP2)}, nil
+	return &Driver{cfg: cfg, exchange: exchange, close: closing}, nil
 }
 
 // Run sends until ctx ends, waits for the answers, and returns the count. A request is due every 1/rate seconds from the start
@@ -80,7 +86,7 @@ func (d *Driver) Run(ctx context.Context) Result {
 	}
 	elapsed := time.Since(start)
 	wg.Wait()
-	d.conns.close()
+	d.close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.result.Elapsed = elapsed
@@ -110,25 +116,31 @@ func (d *Driver) one() {
 	d.count(o)
 }
 
-func (d *Driver) exchange(ctx context.Context) outcome {
+// httpClient sends HTTP requests to one address.
+type httpClient struct {
+	target netip.AddrPort
+	conns  *connections
+}
+
+func (c *httpClient) exchange(ctx context.Context) outcome {
 	// A POST whose body cannot be had again: even a transport that retries would have to give up.
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+d.cfg.Target.String()+"/", io.NopCloser(strings.NewReader("?")))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.target.String()+"/", io.NopCloser(strings.NewReader("?")))
 	if err != nil {
 		return outcome{kind: failureOf(err)}
 	}
 	req.ContentLength = 1
-	conn, err := d.conns.take(ctx)
+	conn, err := c.conns.take(ctx)
 	if err != nil {
 		return outcome{kind: failureOf(err)}
 	}
 	resp, err := conn.client.RoundTrip(req)
 	if err != nil {
-		d.conns.put(conn, false)
+		c.conns.put(conn, false)
 		return outcome{kind: failureOf(err)}
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
-	d.conns.put(conn, err == nil)
+	c.conns.put(conn, err == nil)
 	pod := resp.Header.Get(PodHeader)
 	switch {
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -25,14 +26,16 @@ type EnvoyConfig struct {
 	Listen netip.AddrPort
 	// Admin is the admin interface. Default: 127.0.0.1:9901.
 	Admin netip.AddrPort
-	// XDS is the server of endpoints. Default: XDSAddress.
-	XDS netip.AddrPort
+	// XDS are the replicas of the server of endpoints. Default: XDSAddress.
+	XDS []netip.AddrPort
 	// SotW asks with state-of-the-world instead of delta xDS.
 	SotW bool
 	// HTTP2ToPods speaks HTTP/2 to the pods instead of HTTP/1.1.
 	HTTP2ToPods bool
 	// EDSFile, when set, is the only source of endpoints instead of XDS: a file with a discovery response.
 	EDSFile string
+	// Bootstrap, when set, is the configuration as it is; of the rest only NodeID, Listen, Admin, Concurrency and Binary count.
+	Bootstrap []byte
 	// Concurrency is the number of workers. Default: 2.
 	Concurrency int
 	// Binary is the program below the root folder. Default: ".tools/envoy".
@@ -46,7 +49,9 @@ func (c EnvoyConfig) withDefaults() EnvoyConfig {
 	orText(&c.Binary, ".tools/envoy")
 	orAddress(&c.Listen, "127.0.0.1:10000")
 	orAddress(&c.Admin, "127.0.0.1:9901")
-	orAddress(&c.XDS, XDSAddress)
+	if len(c.XDS) == 0 {
+		c.XDS = []netip.AddrPort{netip.MustParseAddrPort(XDSAddress)}
+	}
 	c.Concurrency = orNumber(c.Concurrency, 2)
 	return c
 }
@@ -70,9 +75,11 @@ func (s *Sandbox) StartEnvoy(ctx context.Context, cfg EnvoyConfig) (*Envoy, erro
 	if err != nil {
 		return nil, err
 	}
-	config, err := bootstrap(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("bootstrap of %s: %w", cfg.NodeID, err)
+	config := cfg.Bootstrap
+	if config == nil {
+		if config, err = bootstrap(cfg); err != nil {
+			return nil, fmt.Errorf("bootstrap of %s: %w", cfg.NodeID, err)
+		}
 	}
 	file := filepath.Join(s.dir, cfg.NodeID+".json")
 	if err := os.WriteFile(file, config, 0o644); err != nil {
@@ -174,6 +181,20 @@ func Addresses(hosts []Host) []netip.AddrPort {
 		}
 	}
 	return all
+}
+
+// Updates is the number of responses with the Workload's endpoints that the Envoy has taken.
+func (e *Envoy) Updates(ctx context.Context) (int, error) {
+	body, err := e.admin(ctx, "/stats?usedonly&filter=cluster."+upstreamCluster+".update_success")
+	if err != nil {
+		return 0, err
+	}
+	_, number, _ := strings.Cut(strings.TrimSpace(string(body)), ": ")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return 0, fmt.Errorf("parse /stats %q: %w", body, err)
+	}
+	return n, nil
 }
 
 // WaitEndpoints waits until the Envoy takes exactly the endpoints that a proxy should use of the control plane's slices, and

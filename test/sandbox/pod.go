@@ -56,7 +56,7 @@ func servePod(addr, name string, delay time.Duration, app App, stdout io.Writer)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: podHandler(name, delay), ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols)}
+	server := &http.Server{Handler: podHandlers(name, delay), ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	served := make(chan error, 1)

@@ -42,6 +42,23 @@ func parsePropagation(text []byte) (Propagation, error) {
 	return found, nil
 }
 
+// sumOf is the sum of the samples of a counter or gauge over all its labels.
+func sumOf(text []byte, name string) (sum float64, err error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return 0, fmt.Errorf("parse metrics: %w", err)
+	}
+	family, ok := families[name]
+	if !ok {
+		return 0, fmt.Errorf("no metric %s", name)
+	}
+	for _, m := range family.GetMetric() {
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return sum, nil
+}
+
 func histogramOf(h *dto.Histogram) (out Histogram) {
 	for _, b := range h.GetBucket() {
 		out.Bounds = append(out.Bounds, b.GetUpperBound())
