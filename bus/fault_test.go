@@ -400,8 +400,10 @@ func TestUnfitStreamsAreRefusedWithTheSetting(t *testing.T) {
 	s := startServer(t)
 	first := connect(t, bus.Config{URLs: []string{s.url}})
 	must(t, first.DeleteStreams(t.Context()))
-	_, err := first.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "SLICECAST_EVENTS", Subjects: []string{"slicecast.v1.events.>"}, Discard: jetstream.DiscardNew})
-	must(t, err)
+	eventually(t, "a place for a stream of that name, once the files of ours are gone", func() bool {
+		_, err := first.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "SLICECAST_EVENTS", Subjects: []string{"slicecast.v1.events.>"}, Discard: jetstream.DiscardNew})
+		return err == nil
+	})
 	b := connect(t, bus.Config{URLs: []string{s.url}})
 	if _, err := b.Events().Get(t.Context(), bustest.Event("ca", "shop", "x", 1, 0).Slice.Key, "shop-0"); !errors.Is(err, bus.ErrStreamSettings) {
 		t.Errorf("got %v, want ErrStreamSettings", err)

@@ -239,9 +239,9 @@ func TestAnAnswerIsSummedUpBeforeItIsTooLarge(t *testing.T) {
 	// Others, whose resources are long, are still there, but in one line.
 	for range 3 {
 		c := b.deltaClient()
-		long := make([]string, 0, 50)
-		for i := range 50 {
-			long = append(long, fmt.Sprint(i)+strings.Repeat("x", 20_000))
+		long := make([]string, 0, 600)
+		for i := range 600 {
+			long = append(long, fmt.Sprint(i)+strings.Repeat("x", 2_000))
 		}
 		c.subscribe("eds", nil, long...)
 	}
@@ -255,26 +255,25 @@ func TestAnAnswerIsSummedUpBeforeItIsTooLarge(t *testing.T) {
 		}
 	}
 	last := answers(4).Config[3].GenericXdsConfigs
-	if len(last) != 1 || !strings.HasPrefix(last[0].VersionInfo, "50 more: ") {
+	if len(last) != 1 || !strings.HasPrefix(last[0].VersionInfo, "600 more: ") {
 		t.Errorf("got %d entries, first %q, want a summary", len(last), last[0].GetVersionInfo())
 	}
 }
 
 func TestAnAnswerForTooManyClientsIsRefusedAndSaysHowToAskForFewer(t *testing.T) {
 	b := serving(t, cartAt(7, "10.0.0.1"))
-	for i := range 40 {
-		c := b.deltaClient()
-		c.node.Id = fmt.Sprint(i, strings.Repeat("x", 100_000))
-		c.subscribe("eds", nil, cart)
-		c.ack(c.recv())
+	long := strings.Repeat("x", 1_000)
+	for i := range 2_000 { // Streams without clients, which are never sent anything.
+		st := b.server.hub.open(streamOptions{service: "ads", delta: true, peer: "192.0.2.1:1"})
+		defer b.server.hub.end(st)
+		b.server.hub.request(st, request{kind: assignments, node: nodeOf(fmt.Sprint(i, long), long, long, long), subscribe: []string{cart}})
 	}
-	settled(b, 40)
 	if r, err := b.fetched(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "node_matchers") {
 		t.Errorf("got %d clients and %v, want it refused with a hint", len(r.GetConfig()), err)
 	}
-	prefix := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "1"}}
-	if r, err := b.fetched(&matcherv3.NodeMatcher{NodeId: prefix}); err != nil || len(r.Config) != 11 {
-		t.Errorf("got %d clients and %v, want 11", len(r.GetConfig()), err)
+	prefix := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "19"}}
+	if r, err := b.fetched(&matcherv3.NodeMatcher{NodeId: prefix}); err != nil || len(r.Config) != 111 {
+		t.Errorf("got %d clients and %v, want 111", len(r.GetConfig()), err)
 	}
 	if got := counter(t, b.server.metrics.statuses.WithLabelValues(statusLarge)); got != 1 {
 		t.Errorf("%v too large answers are counted, want 1", got)

@@ -131,6 +131,11 @@ func (c *connection) receive(next func() (message, error)) error {
 		if m.nack {
 			c.s.log.Warn("client rejected a response", "node", clip(c.st.node), "type", k.String(), "nonce", clip(m.nonce), "err", clip(m.detail))
 		}
+		if f := c.s.hub.refuse(c.st, m.request); f != nil {
+			c.s.metrics.refusals.WithLabelValues(f.cause).Inc()
+			c.s.log.Warn("stream is refused", "node", clip(m.node.GetId()), "peer", c.st.peer, "err", f.err)
+			return f.err
+		}
 		c.s.hub.request(c.st, m.request)
 		if first {
 			first = false

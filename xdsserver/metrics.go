@@ -26,6 +26,7 @@ type metrics struct {
 	reloads      *prometheus.CounterVec
 	delayed      *prometheus.CounterVec
 	refused      prometheus.Counter
+	refusals     *prometheus.CounterVec
 	late         prometheus.Counter
 	disagreed    prometheus.Counter
 	statuses     *prometheus.CounterVec
@@ -66,6 +67,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 		reloads:      counters("outcome", "tls_reloads_total", "Times that the TLS files changed and were taken (done) or could not be used (failed)."),
 		delayed:      counters("cause", "delayed_streams_total", "Streams that waited before they began, because too many did in that second (rate), or too many were in their first load (load)."),
 		refused:      counter("refused_types_total", "Requests for types that are not served."),
+		refusals:     counters("cause", "refused_streams_total", "Streams ended because of what they asked: a node that is too long (node), a name that is too long (name), too many names (names)."),
 		late:         counter("late_first_answers_total", "First answers given before all that the bus held was applied, because it took too long."),
 		statuses:     counters("outcome", "client_status_requests_total", "Questions for the state of clients, over CSDS or the bus: answered (done), not allowed or not understood (refused), too large for one answer (large)."),
 		peerMetrics:  newPeerMetrics(counter, counters),
@@ -79,7 +81,7 @@ func newMetrics(reg prometheus.Registerer, propagation prometheus.ObserverVec) (
 	}
 	all := []prometheus.Collector{
 		m.streams, m.pushes, m.resources, m.bytes, m.acks, m.nacks, m.slow, m.stalls, m.views, m.fallback, m.empty, m.unknownNames,
-		m.hiddenNames, m.reloads, m.delayed, m.refused, m.late, m.disagreed, m.statuses, ignored,
+		m.hiddenNames, m.reloads, m.delayed, m.refused, m.refusals, m.late, m.disagreed, m.statuses, ignored,
 	}
 	all = append(all, m.peerMetrics.all()...)
 	m.zero()
@@ -103,6 +105,9 @@ func (m *metrics) zero() {
 	for _, service := range append([]string{"ads"}, kindTexts[:]...) {
 		m.streams.WithLabelValues(service, "delta")
 		m.streams.WithLabelValues(service, "sotw")
+	}
+	for _, cause := range refusedCauses() {
+		m.refusals.WithLabelValues(cause)
 	}
 	for k := range kinds {
 		for _, v := range [...]*prometheus.CounterVec{m.pushes, m.resources, m.bytes, m.acks, m.nacks} {

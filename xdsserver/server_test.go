@@ -210,7 +210,7 @@ func TestMetricsHaveTheirNames(t *testing.T) {
 	want := []string{
 		"acks_total", "client_status_requests_total", "current", "delayed_streams_total", "empty_assignments_total", "fallback", "handed_over_streams_total",
 		"hidden_names_total", "ignored_policies", "late_first_answers_total", "list_bad_entries_total", "list_pending", "list_writes_total", "nacks_total",
-		"peers", "push_bytes_total", "pushes_total", "refused_types_total", "resources_total", "resyncs_total", "slow_streams_total",
+		"peers", "push_bytes_total", "pushes_total", "refused_streams_total", "refused_types_total", "resources_total", "resyncs_total", "slow_streams_total",
 		"streams", "tls_reloads_total", "turned_away_streams_total", "unknown_names_total", "vanished_streams", "views", "window_stalls_total",
 	}
 	if !slices.Equal(names, want) {
